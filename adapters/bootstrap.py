@@ -1,0 +1,5 @@
+"""The composition root."""
+
+
+def open_runner() -> None:
+    """Open."""

@@ -1,0 +1,234 @@
+"""A conversation in the terminal: what is typed goes out at once, what the agent says comes in as it is said."""
+
+import asyncio
+import signal
+from contextlib import aclosing, suppress
+from typing import Final
+
+from threadhold.adapters.cli.failure import FAILED, INTERRUPTED, OK, CliError
+from threadhold.adapters.cli.lines import Lines
+from threadhold.adapters.cli.terminal import Terminal
+from threadhold.adapters.cli.view import ChatView
+from threadhold.adapters.client import Client, ClientError, Watched
+
+HELP: Final = (
+    "Type a message; while the agent answers, it is told at its next step. "
+    "/stop stops the run, /new starts another thread, /quit leaves, Ctrl-C stops a run or leaves."
+)
+PROMPT: Final = "> "
+
+
+async def agent_or_only(client: Client, agent: str | None) -> str:
+    """Return the agent that was asked for, or the only one there is.
+
+    Raises:
+        CliError: nobody said which of several.
+    """
+    if agent is not None:
+        return agent
+    names = await client.agents()
+    if len(names) != 1:
+        raise CliError("usage", f"which agent? this app has: {', '.join(names) or 'none'}")
+    return names[0]
+
+
+class Chat:
+    """One conversation, over one or more threads.
+
+    Args:
+        client: the API.
+        terminal: where the text goes.
+        lines: what is typed.
+        agent: whom new threads are with.
+        thread: an existing thread to go on with, or None for a new one.
+    """
+
+    def __init__(
+        self, client: Client, terminal: Terminal, lines: Lines, *, agent: str | None, thread: str | None = None
+    ) -> None:
+        self._client = client
+        self._terminal = terminal
+        self._lines = lines
+        self._agent = agent
+        self._thread = thread
+        self._cursor: str | None = None
+        self._view = ChatView()
+        self._watching: asyncio.Task[None] | None = None
+        self._stopping: asyncio.Task[None] | None = None
+        self._leave = asyncio.Event()
+        self._interrupted = False
+        self._prompted = False
+
+    @property
+    def thread(self) -> str | None:
+        """The present thread."""
+        return self._thread
+
+    async def run(self, *, interactive: bool) -> int:
+        """Talk until the input ends or the person leaves, and return the exit code.
+
+        Args:
+            interactive: a person types and may type any time; otherwise each line waits for the answer to the last one.
+
+        Raises:
+            ClientError: the server refused or went away.
+        """
+        if self._thread is not None:
+            await self._client.thread(self._thread)
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGINT, self._on_interrupt)
+        talking = asyncio.ensure_future(self._converse() if interactive else self._feed())
+        leaving = asyncio.ensure_future(self._leave.wait())
+        try:
+            await asyncio.wait({talking, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            if talking.done():
+                return talking.result()
+            return INTERRUPTED if self._interrupted and not interactive else OK
+        finally:
+            loop.remove_signal_handler(signal.SIGINT)
+            await _ended(talking, leaving, self._watching, self._stopping)
+
+    def _on_interrupt(self) -> None:
+        """Stop what runs; leave if nothing does, or if it is said twice."""
+        again, self._interrupted = self._interrupted and self._stopping is not None, True
+        if self._view.busy and self._thread is not None and not again:
+            self._stopping = asyncio.ensure_future(self._stop())
+        else:
+            self._leave.set()
+
+    async def _stop(self) -> None:
+        if self._thread is None:
+            return
+        try:
+            receipt = await self._client.stop(thread=self._thread)
+        except ClientError as error:
+            self._terminal.note(f"not stopped: {error.message}")
+            return
+        if not receipt.settled:
+            self._terminal.note("(the stop is recorded; the run has not ended yet)")
+
+    async def _feed(self) -> int:
+        """Send each line of a pipe or file, and print the answer before the next."""
+        code = OK
+        while (line := await self._lines.next()) is not None:
+            if not line.strip() or not await self._is_message(line):
+                continue
+            self._terminal.line(f"{PROMPT}{line}", "bold")
+            await self._send(line)
+            await self._follow(until_idle=True)
+            if self._view.failed:
+                code = FAILED
+            if self._interrupted:
+                return INTERRUPTED
+        return code
+
+    async def _converse(self) -> int:
+        """Read and watch at the same time."""
+        self._terminal.line(HELP, "dim")
+        self._watch()
+        self._prompt()
+        while (line := await self._line_or_end()) is not None:
+            self._prompted, self._interrupted = False, False
+            if line.strip() and await self._is_message(line):
+                await self._sent(line)
+            self._prompt()
+        self._terminal.line("")
+        return OK
+
+    async def _line_or_end(self) -> str | None:
+        """Return the next line; a watch that fails meanwhile ends the conversation with its error."""
+        typed = asyncio.ensure_future(self._lines.next())
+        try:
+            while not typed.done():
+                watching = self._watching
+                await asyncio.wait({typed, *([watching] if watching else [])}, return_when=asyncio.FIRST_COMPLETED)
+                if watching is not None and watching.done() and not watching.cancelled():
+                    watching.result()
+            return typed.result()
+        finally:
+            await _ended(typed)
+
+    async def _is_message(self, line: str) -> bool:
+        """Obey a command; tell whether the line is something else."""
+        match line.strip():
+            case "/stop":
+                await self._stop()
+            case "/new":
+                await _ended(self._watching)
+                self._thread, self._cursor, self._watching = None, None, None
+                self._view = ChatView()
+                self._terminal.line("(a new thread begins with your next message)", "dim")
+            case "/quit" | "/exit":
+                self._leave.set()
+                await asyncio.sleep(0)
+            case "/help":
+                self._terminal.line(HELP, "dim")
+            case _:
+                return True
+        return False
+
+    async def _sent(self, line: str) -> None:
+        """Send, and show a refusal; the conversation goes on after one."""
+        try:
+            await self._send(line)
+        except ClientError as error:
+            if error.code == "unreachable":
+                raise
+            self._terminal.note(f"not sent: {error.message}")
+        else:
+            self._watch()
+
+    async def _send(self, line: str) -> None:
+        agent = None if self._thread is not None else await agent_or_only(self._client, self._agent)
+        self._view.expect(line)
+        try:
+            receipt = await self._client.send(self._thread, line, agent=agent)
+        except ClientError:
+            self._view.forget(line)
+            raise
+        self._thread, self._view.busy = receipt.thread, True
+        if receipt.no_worker:
+            self._terminal.note("(accepted; no worker has this agent now, it is answered when one comes)")
+        elif receipt.disposition == "queued":
+            self._terminal.note("(accepted; it is answered after the present run)")
+
+    def _watch(self) -> None:
+        """Begin to watch the thread, once there is one."""
+        if self._thread is not None and self._watching is None:
+            self._watching = asyncio.ensure_future(self._follow(until_idle=False))
+
+    async def _follow(self, *, until_idle: bool) -> None:
+        """Print the thread's frames from where the last look ended."""
+        assert self._thread is not None
+        frames = self._client.watch(self._thread, after=self._cursor, until="idle" if until_idle else None)
+        async with aclosing(frames):
+            async for watched in frames:
+                self._cursor = watched.cursor
+                self._show(watched)
+
+    def _show(self, watched: Watched) -> None:
+        pieces = self._view.feed(watched.frame)
+        if pieces and self._prompted:
+            self._terminal.erase_line()
+            self._prompted = False
+        for piece in pieces:
+            self._terminal.piece(piece)
+        if watched.frame.kind == "fact":
+            self._prompt()
+
+    def _prompt(self) -> None:
+        """Ask for the next message, if nothing runs and nobody has been asked."""
+        if self._watching is None and self._thread is not None:
+            return
+        if not self._view.busy and not self._prompted:
+            self._terminal.prompt(PROMPT)
+            self._prompted = True
+
+
+async def _ended(*tasks: "asyncio.Future[object] | asyncio.Task[None] | None") -> None:
+    """Cancel tasks and wait for their end."""
+    for task in tasks:
+        if task is not None:
+            task.cancel()
+            with suppress(asyncio.CancelledError, Exception):
+                await task

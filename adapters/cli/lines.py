@@ -1,0 +1,58 @@
+"""Reads lines from stdin without holding up the loop, and without a thread that would block the exit."""
+
+import asyncio
+import os
+import sys
+from typing import Final
+
+READ_BYTES: Final = 64 * 1024
+# More than any message may have, so that too long a one is refused by the server and not cut here.
+LINE_BYTES_MAX: Final = 1024 * 1024
+
+
+class Lines:
+    """The lines of a file descriptor, read only when asked for: nothing piles up here.
+
+    Args:
+        fd: a terminal, a pipe, or a file.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._buffer = b""
+        self._ended = False
+
+    async def next(self) -> str | None:
+        """Return the next line without its end, or None at the end of the input."""
+        while not self._ended and b"\n" not in self._buffer and len(self._buffer) < LINE_BYTES_MAX:
+            await self._readable()
+            data = os.read(self._fd, READ_BYTES)
+            self._buffer += data
+            self._ended = not data
+        if not self._buffer:
+            return None
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        return line.decode("utf-8", "replace").removesuffix("\r")
+
+    async def _readable(self) -> None:
+        """Return when a read would not block. A plain file never does, and cannot be waited for."""
+        loop = asyncio.get_running_loop()
+        ready: asyncio.Future[None] = loop.create_future()
+        try:
+            loop.add_reader(self._fd, _done, ready)
+        except PermissionError:
+            return
+        try:
+            await ready
+        finally:
+            loop.remove_reader(self._fd)
+
+
+def stdin_text() -> str:
+    """Return all of stdin."""
+    return sys.stdin.buffer.read().decode("utf-8", "replace")
+
+
+def _done(ready: asyncio.Future[None]) -> None:
+    if not ready.done():
+        ready.set_result(None)

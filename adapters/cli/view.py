@@ -1,0 +1,193 @@
+"""Turns the frames of a thread into text for a person. Pure: frames in, pieces of text out.
+
+Tokens are shown as they arrive. When some were lost, the rest of the response waits for its `model_called` fact, which
+carries the whole text, and what is missing is shown then: a reader never sees a hole, and nothing twice.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from threadhold.fanout.frame import Frame
+
+Style = Literal["answer", "tool", "note", "error", "other"]
+ARGS_CHARS_MAX: Final = 160
+RESULT_CHARS_MAX: Final = 240
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Text to print as it is, without a line end of its own."""
+
+    text: str
+    style: Style
+
+
+class ChatView:
+    """Follows one thread.
+
+    `busy` tells whether a run is in progress as far as the frames say; `failed` whether the last run that ended failed.
+    """
+
+    def __init__(self) -> None:
+        self.busy = False
+        self.failed = False
+        self._expected: Counter[str] = Counter()
+        self._open_line = False
+        self._shown = ""
+        self._lost = False
+        self._answered_seq = 0
+        self._facts: dict[str, Callable[[Frame], list[Piece]]] = {
+            "message_accepted": self._message_accepted,
+            "message_returned": self._message_returned,
+            "run_started": self._run_started,
+            "attempt_started": self._attempt_started,
+            "model_called": self._model_called,
+            "tool_called": self._tool_called,
+            "tool_returned": self._tool_returned,
+            "paused": self._paused,
+            "run_ended": self._run_ended,
+        }
+
+    def expect(self, content: str) -> None:
+        """Do not show this message when it comes back: the reader has just typed it."""
+        self._expected[content] += 1
+
+    def forget(self, content: str) -> None:
+        """Take back an `expect`: the message was refused."""
+        self._expected[content] -= 1
+
+    def feed(self, frame: Frame) -> list[Piece]:
+        """Return what a frame adds to the text."""
+        match frame.kind:
+            case "event":
+                return self._event(frame)
+            case "fact":
+                handler = self._facts.get(str(frame.data.get("fact")))
+                return handler(frame) if handler else []
+            case "gap":
+                self._lost = True
+            case "attempt":
+                self._shown, self._lost = "", False
+                return self._close()
+            case "head" | "end":
+                self.busy = frame.data.get("state", "busy" if self.busy else "idle") == "busy"
+        return []
+
+    def _event(self, frame: Frame) -> list[Piece]:
+        # What carries an older seq than the response's own fact came late; the fact has shown its text already.
+        if frame.seq < self._answered_seq:
+            return []
+        match frame.data:
+            case {"event_kind": "part_start", "index": index, "part": {"part_kind": kind} as part}:
+                closing = self._begin_response() if index == 0 else []
+                return closing + (self._text(str(part.get("content") or "")) if kind == "text" else [])
+            case {"event_kind": "part_delta", "delta": {"part_delta_kind": "text", "content_delta": str(text)}}:
+                return self._text(text)
+        return []
+
+    def _begin_response(self) -> list[Piece]:
+        """A first part starts a response; if one was in progress, the model was asked again."""
+        if self._lost and self._shown:
+            return []
+        self._lost, self._shown = False, ""
+        return self._close()
+
+    def _text(self, text: str) -> list[Piece]:
+        if self._lost or not text:
+            return []
+        self._shown += text
+        self._open_line = not text.endswith("\n")
+        return [Piece(text, "answer")]
+
+    def _model_called(self, frame: Frame) -> list[Piece]:
+        text, shown = str(frame.data.get("text") or ""), self._shown
+        self._shown, self._lost, self._answered_seq = "", False, frame.seq
+        if text.startswith(shown):
+            pieces = self._text(text[len(shown) :])
+        elif text.endswith(shown):
+            pieces = []  # The watch began in the middle; the reader saw the rest of it.
+        else:
+            pieces = self._close() + self._text(text)
+        self._shown = ""
+        return pieces + self._close()
+
+    def _message_accepted(self, frame: Frame) -> list[Piece]:
+        self.busy = True
+        content = str(frame.data.get("content", ""))
+        if self._expected[content] > 0:
+            self._expected[content] -= 1
+            return []
+        return self._line(f"{frame.data.get('by', 'somebody')}: {content}", "other")
+
+    def _message_returned(self, frame: Frame) -> list[Piece]:
+        reason = frame.data.get("reason") or "the run was stopped"
+        return self._line(f"a message was not read ({reason}); send it again if it still matters", "note")
+
+    def _run_started(self, frame: Frame) -> list[Piece]:
+        self.busy, self.failed = True, False
+        return []
+
+    def _attempt_started(self, frame: Frame) -> list[Piece]:
+        self.busy = True
+        return self._line("(another worker carries on)", "note")
+
+    def _tool_called(self, frame: Frame) -> list[Piece]:
+        args = _arguments(frame.data.get("args"))
+        return self._line(f"-> {frame.data.get('tool')}({args})", "tool")
+
+    def _tool_returned(self, frame: Frame) -> list[Piece]:
+        outcome, tool = frame.data.get("outcome", "ok"), frame.data.get("tool")
+        if outcome == "ok":
+            return self._line(f"<- {_short(frame.data.get('result'), RESULT_CHARS_MAX)}", "tool")
+        words = {"retry": "refused", "denied": "was denied", "unknown": "has an unknown outcome"}
+        said = _short(frame.data.get("error"), RESULT_CHARS_MAX)
+        return self._line(f"<- {tool} {words.get(str(outcome), outcome)}: {said}", "tool")
+
+    def _paused(self, frame: Frame) -> list[Piece]:
+        self.busy = False
+        return self._line("(paused: the run waits for an answer)", "note")
+
+    def _run_ended(self, frame: Frame) -> list[Piece]:
+        data, self.busy, self._shown, self._lost = frame.data, False, "", False
+        status, reason = data.get("status"), data.get("reason")
+        self.failed = status == "failed"
+        if status == "completed":
+            return self._close()
+        if status == "stopped":
+            return self._line("(stopped)" if reason in (None, "person") else f"(stopped: {reason})", "note")
+        error = data.get("error") or {}
+        said = error.get("message") or error.get("type") or "no details"
+        return self._line(f"the run failed ({reason or status}): {said}", "error")
+
+    def _line(self, text: str, style: Style) -> list[Piece]:
+        return [*self._close(), Piece(f"{text}\n", style)]
+
+    def _close(self) -> list[Piece]:
+        """End the line that is open, if one is."""
+        if not self._open_line:
+            return []
+        self._open_line = False
+        return [Piece("\n", "answer")]
+
+
+def _arguments(args: Any) -> str:
+    """Return a call's arguments the way they would be written in code."""
+    if isinstance(args, str):
+        try:
+            args = json.loads(args)
+        except ValueError:
+            return _short(args, ARGS_CHARS_MAX)
+    if isinstance(args, dict):
+        text = ", ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in args.items())
+        return _short(text, ARGS_CHARS_MAX)
+    return "" if args is None else _short(args, ARGS_CHARS_MAX)
+
+
+def _short(value: Any, limit: int) -> str:
+    """Return a value on one line, cut at `limit` characters."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    text = " ".join(text.split())
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"

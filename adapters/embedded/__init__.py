@@ -1,0 +1,28 @@
+"""Real Postgres and Valkey servers for development and tests: durable, and gone when their owner is."""
+
+from threadhold.adapters.embedded.errors import (
+    BinariesMissing,
+    DataOfAnotherVersion,
+    EmbeddedError,
+    PortInUse,
+    ServerDidNotStart,
+    StateInUse,
+    StateUnusable,
+)
+from threadhold.adapters.embedded.postgres import EmbeddedPostgres
+from threadhold.adapters.embedded.servers import Servers, start_servers
+from threadhold.adapters.embedded.valkey import EmbeddedValkey
+
+__all__ = [
+    "BinariesMissing",
+    "DataOfAnotherVersion",
+    "EmbeddedError",
+    "EmbeddedPostgres",
+    "EmbeddedValkey",
+    "PortInUse",
+    "ServerDidNotStart",
+    "Servers",
+    "StateInUse",
+    "StateUnusable",
+    "start_servers",
+]

@@ -1,0 +1,60 @@
+"""The settings of a process. The environment is read here and nowhere else."""
+
+from datetime import timedelta
+from typing import Annotated, Final
+
+from pydantic import Field, field_validator, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+SCHEMA_PATTERN: Final = r"^[a-z_][a-z0-9_]{0,40}$"
+PREFIX_PATTERN: Final = r"^[a-z0-9_:-]{1,40}$"
+
+
+class Settings(BaseSettings):
+    """What every process of one stack must agree on, and what is its own.
+
+    Each field is read from the environment as `THREADHOLD_<NAME>`.
+    """
+
+    model_config = SettingsConfigDict(env_prefix="THREADHOLD_", frozen=True, extra="ignore")
+
+    database_url: str | None = Field(None, description="Postgres; without it `dev` starts an embedded one.")
+    redis_url: str | None = Field(
+        None, description="Redis or Valkey; without it `dev` starts an embedded one."
+    )
+    db_schema: str = Field(
+        "threadhold", pattern=SCHEMA_PATTERN, description="Two stacks may share a database."
+    )
+    prefix: str = Field("th:", pattern=PREFIX_PATTERN, description="Two stacks may share a Redis.")
+    pool_size: Annotated[int, Field(ge=2, le=100)] = 10
+    claim_ttl: timedelta = Field(
+        timedelta(seconds=15), description="How long a silent worker keeps its threads."
+    )
+    renew_every: timedelta = Field(
+        timedelta(seconds=1.5), description="A stop without Redis is seen this late."
+    )
+    trust_margin: timedelta = Field(
+        timedelta(seconds=2), description="How long it may take to stop an agent."
+    )
+    sweep_every: timedelta = Field(
+        timedelta(seconds=1), description="How often lapsed claims are looked for."
+    )
+    capacity: Annotated[int, Field(ge=1, le=10_000)] = 50
+    grace: timedelta = Field(
+        timedelta(seconds=20), description="How long a worker that is told to end waits for runs."
+    )
+    url: str = Field(
+        "http://127.0.0.1:8000", description="Where clients such as `chat` and `tail` find the API."
+    )
+    state: str = Field(".threadhold", description="Where the embedded servers keep their data.")
+
+    @field_validator("database_url", "redis_url")
+    @classmethod
+    def _not_empty(cls, value: str | None) -> str | None:
+        return value or None
+
+    @model_validator(mode="after")
+    def _times_fit(self) -> "Settings":
+        if not timedelta() < self.renew_every < self.claim_ttl - self.trust_margin:
+            raise ValueError("renew_every must be positive and shorter than claim_ttl minus trust_margin")
+        return self

@@ -1,0 +1,283 @@
+"""One thread as this process watches it: what has arrived, and the queues of its watchers.
+
+Nothing here waits or reads a store. A watcher takes from its own bounded queue; when the queue overflows, or
+something is missing, the watcher is marked stale and reads its backlog again.
+"""
+
+import asyncio
+from collections import deque
+from typing import Final, Literal
+
+from threadhold.fanout.cursor import Position
+from threadhold.fanout.frame import Delivery, Frame
+from threadhold.fanout.merge import Accept, accept, interleave, merge, position_after
+from threadhold.fanout.ports import Head
+
+# Live frames kept while the facts that go before them are being read.
+_HELD_MAX: Final = 1024
+
+
+class Item:
+    """A frame in the queues of all watchers of a thread.
+
+    Watchers mostly stand at the same position, so the step that the last one took is kept for the next one.
+    """
+
+    __slots__ = ("_after", "_before", "_body", "frame")
+
+    def __init__(self, frame: Frame) -> None:
+        self.frame = frame
+        self._body: str | None = None
+        self._before: Position | None = None
+        self._after: Delivery | None = None
+
+    @property
+    def body(self) -> str:
+        """The frame's JSON, encoded when the first watcher needs it."""
+        if self._body is None:
+            self._body = self.frame.body()
+        return self._body
+
+    def step(self, position: Position) -> Delivery | Accept:
+        """Return the delivery to a watcher at `position`, or why there is none."""
+        if position is self._before and self._after is not None:
+            return self._after
+        verdict = accept(position, self.frame)
+        if verdict != "deliver":
+            return verdict
+        self._before, self._after = position, self.at(position_after(position, self.frame))
+        return self._after
+
+    def at(self, position: Position) -> Delivery:
+        """Return the delivery that leaves its watcher at `position`."""
+        return Delivery(frame=self.frame, body=self.body, position=position)
+
+
+class Watcher:
+    """One watcher: where it stands, and what waits for it."""
+
+    __slots__ = (
+        "_ahead",
+        "_queue",
+        "_queue_max",
+        "_retried",
+        "_wake",
+        "beaten",
+        "delivered",
+        "failure",
+        "joined",
+        "position",
+        "ready",
+        "stale",
+    )
+
+    def __init__(self, position: Position, *, queue_max: int, joined: int) -> None:
+        # The position after all that was decided, and the one after what was taken.
+        self.position = position
+        self.delivered = position
+        # Deliveries of the backlog, already decided.
+        self.ready: deque[Delivery] = deque()
+        # Whether the backlog has to be read before the queue can be used.
+        self.stale = True
+        self.failure: str | None = None
+        # The last reading of heads that was begun before this watcher came, and the last one it was told of.
+        self.joined = joined
+        self.beaten = 0
+        self._queue: deque[Item] = deque()
+        self._queue_max = queue_max
+        self._retried: Item | None = None
+        self._ahead: tuple[int, int] | None = None
+        self._wake = asyncio.Event()
+
+    def offer(self, item: Item) -> bool:
+        """Queue an item; tell whether there was room.
+
+        Without room the queue is given up: the backlog has it all.
+        """
+        room = len(self._queue) < self._queue_max
+        if not room:
+            self._queue.clear()
+            self.stale = True
+        self._queue.append(item)
+        self._wake.set()
+        return room
+
+    def take(self) -> Delivery | None:
+        """Return what comes next, or None if there is nothing or the watcher has become stale."""
+        delivery = self.ready.popleft() if self.ready else self._next()
+        if delivery is not None:
+            self.delivered = delivery.position
+        return delivery
+
+    def _next(self) -> Delivery | None:
+        while self._queue and not self.stale:
+            item = self._queue[0]
+            step = item.step(self.position)
+            if step == "reread":
+                self._reread(item)
+                return self.ready.popleft() if self.ready else None
+            self._queue.popleft()
+            if isinstance(step, Delivery):
+                self.position = step.position
+                return step
+        return None
+
+    def _reread(self, item: Item) -> None:
+        """Go back to the stores for what is missing before the item, once; then go on behind a gap."""
+        if self._retried is not item:
+            self._retried = item
+            self.stale = True
+            return
+        self._queue.popleft()
+        facts, live = ([], [item.frame]) if item.frame.is_live else ([item.frame], [])
+        for frame, position in merge(facts, live, self.position):
+            delivery = item if frame is item.frame else Item(frame)
+            self.ready.append(delivery.at(position))
+            self.position = position
+
+    def is_ahead(self, head_no: int) -> bool:
+        """Tell whether the watcher is ahead of the log, given that the head of the reading `head_no` is
+        behind it.
+
+        That reading may have begun before the newest fact was committed; a second one, begun after it,
+        decides.
+        """
+        if self._ahead is None or self._ahead[0] != self.position.seq:
+            self._ahead = (self.position.seq, head_no)
+        return head_no > self._ahead[1]
+
+    def mark_stale(self) -> None:
+        """Make the watcher read its backlog before anything else."""
+        self.stale = True
+        self._wake.set()
+
+    def fail(self, reason: str) -> None:
+        """Make the watch end with a typed error."""
+        self.failure = reason
+        self._wake.set()
+
+    def rouse(self) -> None:
+        """Let the watcher look around."""
+        self._wake.set()
+
+    async def wait(self) -> None:
+        """Wait until something has happened since the last wait."""
+        await self._wake.wait()
+        self._wake.clear()
+
+
+class Topic:
+    """One thread: its watchers, and how far this process knows its log."""
+
+    def __init__(self, thread: str) -> None:
+        self.thread = thread
+        self.watchers: set[Watcher] = set()
+        self.confirmed = asyncio.Event()
+        # The newest fact that was handed to the watchers, None before the first of them has read its backlog;
+        # and the newest one that is said to exist.
+        self.known: int | None = None
+        self.rung = 0
+        self.head: Head | None = None
+        self.head_item: Item | None = None
+        # The reading of heads that `head` is from, and the last one at a beat.
+        self.head_no = 0
+        self.beat_no = 0
+        self.overflows = 0
+        self._held: deque[Frame] = deque()
+
+    @property
+    def wants_facts(self) -> bool:
+        """Tell whether facts exist that the watchers have not been handed."""
+        return self.known is not None and self.rung > self.known
+
+    def ring(self, seq: int) -> None:
+        """Note that the log has grown to `seq`."""
+        self.rung = max(self.rung, seq)
+
+    def learn(self, seq: int) -> None:
+        """Note that a watcher has read the log up to `seq` by itself."""
+        if self.known is None:
+            self.known = seq
+        self.ring(seq)
+
+    def live(self, frame: Frame) -> None:
+        """Hand a live frame on, or hold it while facts that go before it are missing."""
+        self.ring(frame.seq)
+        if not self._held and (self.known is None or frame.seq <= self.known):
+            self._offer(frame)
+        elif len(self._held) < _HELD_MAX:
+            self._held.append(frame)
+        else:
+            self._held.clear()
+            self.mark_stale()
+
+    def facts(self, page: list[Frame]) -> None:
+        """Hand on the facts that were read after `known`, and the held live frames among them."""
+        if page:
+            self.known = max(self.known or 0, page[-1].seq)
+        else:
+            # What was said to exist does not (a false doorbell, a log set back): nothing to wait for.
+            self.rung = self.known or 0
+        ready: list[Frame] = []
+        while self._held and (not page or self._held[0].seq <= (self.known or 0)):
+            ready.append(self._held.popleft())
+        for frame in interleave(page, ready):
+            self._offer(frame)
+
+    def mark_stale(self) -> None:
+        """Make all watchers read their backlogs."""
+        for watcher in self.watchers:
+            watcher.mark_stale()
+
+    def fail(self, reason: str) -> None:
+        """End all watches."""
+        for watcher in self.watchers:
+            watcher.fail(reason)
+
+    def set_head(self, head: Head, item: Item, *, number: int, beat: bool) -> None:
+        """Note where the thread stands, as read by the reading `number`, and let the watchers look.
+
+        Args:
+            head: the head.
+            item: the head frame for watchers that are up to date.
+            number: the number of the reading.
+            beat: whether it is a regular one, which all watchers are told of.
+        """
+        self.head, self.head_item, self.head_no = head, item, number
+        if beat:
+            self.beat_no = number
+        self.ring(head.seq)
+        for watcher in self.watchers:
+            watcher.rouse()
+
+    def set_back(self, seq: int) -> None:
+        """Note that the log ends at `seq`, below what was known: the database lost its newest commits."""
+        if self.known is not None and self.known > seq:
+            self.known = self.rung = seq
+            self._held.clear()
+
+    def _offer(self, frame: Frame) -> None:
+        item = Item(frame)
+        for watcher in self.watchers:
+            if not watcher.offer(item):
+                self.overflows += 1
+
+
+Outlook = Literal["wait", "head", "end", "reset"]
+
+
+def outlook(topic: Topic, watcher: Watcher, *, until_idle: bool) -> Outlook:
+    """Decide what a watcher does that has delivered all it has.
+
+    "head": tell the client that it is up to date; "end": the thread rests, and every fact up to the head has
+    been delivered; "reset": the log has been set back behind the watcher.
+    """
+    head = topic.head
+    if head is None or topic.head_no <= watcher.joined or head.seq > watcher.position.seq:
+        return "wait"
+    if head.seq < watcher.position.seq:
+        return "reset" if watcher.is_ahead(topic.head_no) else "wait"
+    if until_idle and head.state != "busy":
+        return "end"
+    fresh = watcher.beaten == 0 or topic.beat_no > watcher.beaten
+    return "head" if fresh else "wait"

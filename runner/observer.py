@@ -1,0 +1,191 @@
+"""One pydantic-ai capability per attempt: turns what the agent does into facts, history and live frames.
+
+Steering needs no queue inside the agent: each model request is preceded by one look at the inbox, and what waits there
+is recorded as delivered, together with the history that shows it, before the model is called.
+"""
+
+import time
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any, Final
+
+from pydantic import TypeAdapter
+from pydantic_ai import ModelRetry, RunContext
+from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering
+from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ToolFailed
+from pydantic_ai.messages import (
+    AgentStreamEvent,
+    ModelResponse,
+    PartDeltaEvent,
+    TextPart,
+    TextPartDelta,
+    ToolCallPart,
+)
+from pydantic_ai.models import ModelRequestContext
+from pydantic_ai.tools import ToolDefinition
+from pydantic_graph import End
+
+from threadhold.fanout.outbox import Outbox
+from threadhold.runner.errors import Rejection
+from threadhold.runner.history import calls_of, request_of
+from threadhold.runner.journal import Journal
+from threadhold.runner.records import NewFact, Start
+from threadhold.runner.storable import bounded
+
+RESULT_CHARS_MAX: Final = 16 * 1024
+ERROR_CHARS_MAX: Final = 2_000
+_EVENT: Final[TypeAdapter[Any]] = TypeAdapter(AgentStreamEvent)
+
+
+def event_data(event: Any) -> dict[str, Any]:
+    """Return an event as JSON values. Text deltas, which are most of them, take a short way."""
+    if isinstance(event, PartDeltaEvent) and isinstance(event.delta, TextPartDelta):
+        delta = {"part_delta_kind": "text", "content_delta": event.delta.content_delta}
+        return {"event_kind": "part_delta", "index": event.index, "delta": delta}
+    data: dict[str, Any] = _EVENT.dump_python(event, mode="json")
+    return data
+
+
+class Observer(AbstractCapability[Any]):
+    """Records one attempt.
+
+    Args:
+        start: the run and its claim.
+        journal: where facts and history go.
+        outbox: where live frames go.
+        clock: seconds, for latencies.
+    """
+
+    def __init__(
+        self,
+        *,
+        start: Start,
+        journal: Journal,
+        outbox: Outbox,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._start = start
+        self._journal = journal
+        self._outbox = outbox
+        self._clock = clock
+        self._asked_at = 0.0
+        self._first = True
+        self._cost = Decimal(0)
+
+    def get_ordering(self) -> CapabilityOrdering:
+        """Stand next to the model and the tools, so that what is recorded is what really happened."""
+        return CapabilityOrdering(position="innermost")
+
+    def begin_segment(self) -> None:
+        """Expect the first model request of another `agent.run` within this attempt."""
+        self._first = True
+
+    async def before_model_request(
+        self, ctx: RunContext[Any], request_context: ModelRequestContext
+    ) -> ModelRequestContext:
+        """Record the request, and add what waits in the inbox to it."""
+        if self._first:
+            self._first = False
+            self._journal.begin_segment(ctx.messages)
+        await self._journal.note(messages=ctx.messages)
+        while self._journal.waiting:
+            inbox = await self._journal.inbox()
+            requests = [request_of(message) for message in inbox]
+            self._journal.waiting = False
+            if inbox:
+                await self._journal.note(delivered=inbox, shown=requests)
+            for request in requests:
+                ctx.enqueue(request)
+        self._asked_at = self._clock()
+        return request_context
+
+    async def after_node_run(self, ctx: RunContext[Any], *, node: Any, result: Any) -> Any:
+        """Record a response before any of its calls is executed."""
+        last = ctx.messages[-1] if ctx.messages else None
+        if isinstance(last, ModelResponse) and self._asked_at:
+            latency, self._asked_at = self._clock() - self._asked_at, 0.0
+            await self._journal.note(self._model_called(last, latency), messages=ctx.messages)
+        elif isinstance(result, End):
+            await self._journal.note(messages=ctx.messages)
+        return result
+
+    def _model_called(self, response: ModelResponse, latency: float) -> NewFact:
+        usage = response.usage
+        self._cost += usage.cost or Decimal(0)
+        text = "".join(part.content for part in response.parts if isinstance(part, TextPart))
+        calls = [
+            {
+                "id": call.tool_call_id,
+                "tool": call.tool_name,
+                "args": bounded(call.args, chars=RESULT_CHARS_MAX),
+            }
+            for call in calls_of(response)
+        ]
+        return NewFact(
+            kind="model_called",
+            data={
+                "model": response.model_name,
+                "text": text,
+                "calls": calls,
+                "input_tokens": usage.input_tokens,
+                "output_tokens": usage.output_tokens,
+                "latency_ms": round(latency * 1000, 1),
+                "cost": None if usage.cost is None else str(usage.cost),
+                "cost_total": str(self._cost),
+            },
+        )
+
+    async def on_event(self, ctx: RunContext[Any], *, event: Any) -> None:
+        """Send a live frame; it never waits and never fails."""
+        self._outbox.put("event", event_data(event), seq=self._journal.seq)
+
+    async def wrap_tool_execute(
+        self, ctx: RunContext[Any], *, call: ToolCallPart, tool_def: ToolDefinition, args: Any, handler: Any
+    ) -> Any:
+        """Record a call before it runs and its outcome after; a crash in between leaves "outcome unknown"."""
+        facts = {"call_id": call.tool_call_id, "tool": call.tool_name}
+        key = f"{self._start.run}:{call.tool_call_id}"
+        called = {**facts, "args": bounded(call.args, chars=RESULT_CHARS_MAX), "idempotency_key": key}
+        await self._journal.note(NewFact(kind="tool_called", data=called))
+        began = self._clock()
+        try:
+            result = await handler(args)
+        except Exception as error:
+            await self._tool_raised(facts, error)
+            raise
+        result_text = bounded(_plain(result), chars=RESULT_CHARS_MAX)
+        took = round((self._clock() - began) * 1000, 1)
+        await self._journal.note(_returned(facts, "ok", result=result_text, ms=took))
+        return result
+
+    async def _tool_raised(self, facts: dict[str, str], error: Exception) -> None:
+        """Record how a call failed. A rejection becomes a retry for the model; what is deferred has not run."""
+        text = str(error)[:ERROR_CHARS_MAX]
+        match error:
+            case ApprovalRequired() | CallDeferred():
+                return
+            case Rejection():
+                await self._journal.note(_returned(facts, "retry", error=text))
+                raise ModelRetry(text) from error
+            case ModelRetry():
+                await self._journal.note(_returned(facts, "retry", error=text))
+            case ToolFailed():
+                await self._journal.note(_returned(facts, "failed", error=text))
+            case _:
+                await self._journal.note(_returned(facts, "failed", error=text, type=type(error).__name__))
+
+
+def _returned(facts: dict[str, str], outcome: str, **data: Any) -> NewFact:
+    return NewFact(kind="tool_returned", data={**facts, "outcome": outcome, **data})
+
+
+def _plain(result: Any) -> Any:
+    """Return a tool's result as JSON values.
+
+    Raises:
+        TypeError: if it is not JSON-like; the run fails with that, since no model could be shown it.
+    """
+    try:
+        return TypeAdapter(Any).dump_python(result, mode="json")
+    except ValueError as error:
+        raise TypeError(f"the tool returned something that is not JSON: {type(result).__name__}") from error

@@ -1,0 +1,46 @@
+"""Translates the driver's errors, once, at this boundary."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import asyncpg
+
+from threadhold.runner.errors import InvalidInput, Unavailable
+
+# What a database that is away, going down, coming up or overloaded answers. The outcome of the call is unknown.
+_AWAY = (
+    OSError,
+    TimeoutError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+    asyncpg.InsufficientResourcesError,
+    asyncpg.OperatorInterventionError,
+)
+# What a database that has not been prepared answers.
+_UNPREPARED = (
+    asyncpg.InvalidSchemaNameError,
+    asyncpg.InvalidCatalogNameError,
+    asyncpg.UndefinedTableError,
+    asyncpg.UndefinedFunctionError,
+)
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Turn what the driver raises into errors of the Runner.
+
+    Raises:
+        Unavailable: when the database is away or has no schema yet.
+        InvalidInput: when Postgres cannot store the text (NUL).
+    """
+    try:
+        yield
+    except _UNPREPARED as error:
+        raise Unavailable("the database has no schema of this version; run `threadhold migrate`") from error
+    except (asyncpg.UntranslatableCharacterError, asyncpg.CharacterNotInRepertoireError) as error:
+        raise InvalidInput(
+            "the text contains characters that cannot be stored (NUL)", field="content"
+        ) from error
+    except _AWAY as error:
+        raise Unavailable(f"the database does not answer ({type(error).__name__}); try again") from error

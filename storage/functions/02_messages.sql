@@ -1,0 +1,125 @@
+-- What people do: send, stop. One lock decides what a message means; a key makes the call repeatable.
+
+-- outcome: ok | not_found | forbidden | key_conflict | thread_exists | thread_archived | thread_busy | inbox_full
+-- p_agent: not NULL makes the thread, owned by the sender, if there is none of that id.
+CREATE OR REPLACE FUNCTION send_v1(p_workspace text, p_principal text, p_roles text[], p_thread uuid, p_agent text,
+                                   p_key text, p_hash bytea, p_content text, p_message uuid, p_new_run uuid,
+                                   p_on_busy text, p_inbox_max int,
+                                   OUT outcome text, OUT disposition text, OUT message uuid, OUT run uuid, OUT seq bigint,
+                                   OUT duplicate boolean, OUT has_worker boolean, OUT agent text, OUT dispatch uuid,
+                                   OUT holder text)
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE t threads; r runs; m inbox; v_access text; v_mode text := 'now';
+BEGIN
+    duplicate := false;
+    SELECT * INTO t FROM threads WHERE id = p_thread FOR NO KEY UPDATE;
+    IF NOT FOUND AND p_agent IS NOT NULL THEN
+        INSERT INTO workspaces (id) VALUES (p_workspace) ON CONFLICT DO NOTHING;
+        INSERT INTO threads (id, workspace, owner, agent) VALUES (p_thread, p_workspace, p_principal, p_agent)
+        ON CONFLICT DO NOTHING;
+        SELECT * INTO t FROM threads WHERE id = p_thread FOR NO KEY UPDATE;
+    END IF;
+    v_access := CASE WHEN t.workspace = p_workspace THEN _access(t.id, t.owner, p_principal, p_roles) END;
+    IF v_access IS NULL THEN outcome := 'not_found'; RETURN; END IF;
+    IF v_access = 'read' THEN outcome := 'forbidden'; RETURN; END IF;
+    agent := t.agent;
+    has_worker := EXISTS (SELECT 1 FROM workers w WHERE t.agent = ANY (w.agents)
+                             AND w.seen_at > clock_timestamp() - interval '10 s');
+    SELECT * INTO m FROM inbox i WHERE i.thread_id = p_thread AND i.sender = p_principal AND i.key = p_key;
+    IF FOUND THEN
+        outcome := CASE WHEN m.hash = p_hash THEN 'ok' ELSE 'key_conflict' END;
+        disposition := m.disposition; message := m.id; run := m.for_run; seq := m.fact_seq; duplicate := true;
+        RETURN;
+    END IF;
+    IF p_agent <> t.agent THEN outcome := 'thread_exists'; RETURN; END IF;
+    IF t.status = 'archived' THEN outcome := 'thread_archived'; RETURN; END IF;
+    IF t.waiting >= p_inbox_max THEN outcome := 'inbox_full'; RETURN; END IF;
+    run := t.current_run;
+    SELECT * INTO r FROM runs WHERE id = t.current_run;
+
+    IF t.state = 'idle' THEN
+        disposition := 'started'; run := p_new_run; dispatch := p_new_run;
+    ELSIF t.state = 'paused' THEN
+        disposition := 'replied'; dispatch := run;
+    ELSIF p_on_busy = 'reject' THEN
+        outcome := 'thread_busy'; RETURN;
+    ELSIF p_on_busy = 'steer' AND r.stop_cut IS NULL THEN
+        disposition := 'steered';
+    ELSE
+        -- Behind a stop, or on request: for the run after this one.
+        disposition := 'queued'; run := NULL; v_mode := 'next';
+    END IF;
+
+    seq := _fact(p_thread, run, 'message_accepted', jsonb_build_object('message', p_message, 'by', p_principal,
+                 'content', p_content, 'disposition', disposition));
+    UPDATE threads SET inbox_seq = inbox_seq + 1, waiting = waiting + 1,
+           state = CASE WHEN state = 'idle' THEN 'busy' ELSE state END,
+           current_run = coalesce(current_run, p_new_run)
+     WHERE id = p_thread RETURNING * INTO t;
+    INSERT INTO inbox (thread_id, seq, id, sender, roles, key, hash, content, disposition, for_run, fact_seq, mode)
+    VALUES (p_thread, t.inbox_seq, p_message, p_principal, p_roles, p_key, p_hash, p_content, disposition, run, seq, v_mode);
+    IF disposition = 'started' THEN
+        PERFORM _new_run(p_thread, p_new_run, p_principal, p_roles);
+        UPDATE runs SET first_seq = seq - 1 WHERE id = p_new_run;
+    ELSIF disposition = 'replied' THEN
+        PERFORM _reply(p_thread, r.id, p_principal, p_content, t.inbox_seq);
+    ELSIF p_on_busy = 'interrupt' THEN
+        dispatch := CASE WHEN _stop(p_thread, r.id, false, p_principal, 'interrupted_by_message', p_new_run) = 'stopped'
+                         THEN p_new_run END;
+        SELECT t2.log_seq INTO seq FROM threads t2 WHERE t2.id = p_thread;
+    END IF;
+    SELECT c.holder INTO holder FROM claims c WHERE c.thread_id = p_thread;
+    outcome := 'ok'; message := p_message;
+END $$;
+
+-- A message to a paused run answers its open questions with the text and denies its open approvals with the text as the
+-- reason: text never approves. It reaches the model as that, and not once more as a prompt; so it is consumed here.
+CREATE OR REPLACE FUNCTION _reply(p_thread uuid, p_run uuid, p_by text, p_content text, p_seq bigint) RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE q record;
+BEGIN
+    FOR q IN UPDATE requests SET status = CASE kind WHEN 'question' THEN 'answered' ELSE 'denied' END,
+                    answer = to_jsonb(p_content), answered_by = p_by, answered_at = clock_timestamp()
+              WHERE run_id = p_run AND status = 'open' RETURNING id, status LOOP
+        PERFORM _fact(p_thread, p_run, 'request_answered',
+                      jsonb_build_object('request', q.id, 'by', p_by, 'decision', q.status));
+    END LOOP;
+    PERFORM _deliver(p_thread, p_run, ARRAY[p_seq]);
+    UPDATE runs SET status = 'pending', take_at = clock_timestamp() + interval '1 s' WHERE id = p_run;
+    UPDATE threads SET state = 'busy' WHERE id = p_thread;
+END $$;
+
+-- Stop a run by its id, or whatever runs on a thread now. A late stop by id never hits the next run; one by thread
+-- carries a key for the same reason.
+-- outcome: not_found | forbidden | requested (the run was told) | stopped (ended here) | ended (had ended) | idle
+CREATE OR REPLACE FUNCTION stop_v1(p_workspace text, p_principal text, p_roles text[], p_thread uuid, p_run uuid,
+                                   p_key text, p_new_run uuid,
+                                   OUT outcome text, OUT thread uuid, OUT run uuid, OUT status text, OUT seq bigint,
+                                   OUT holder text, OUT agent text, OUT next_run uuid)
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE t threads; r runs; s stops; v_access text; v_reason text;
+BEGIN
+    IF p_run IS NOT NULL THEN SELECT x.thread_id INTO thread FROM runs x WHERE x.id = p_run; ELSE thread := p_thread; END IF;
+    SELECT * INTO t FROM threads WHERE id = thread FOR NO KEY UPDATE;
+    v_access := CASE WHEN t.workspace = p_workspace THEN _access(t.id, t.owner, p_principal, p_roles) END;
+    IF v_access IS NULL THEN outcome := 'not_found'; thread := NULL; RETURN; END IF;
+    IF v_access = 'read' THEN outcome := 'forbidden'; RETURN; END IF;
+    agent := t.agent; run := coalesce(p_run, t.current_run);
+    IF p_run IS NULL AND p_key IS NOT NULL THEN
+        SELECT * INTO s FROM stops x WHERE x.thread_id = thread AND x.principal = p_principal AND x.key = p_key;
+        IF FOUND THEN run := s.run_id; ELSE INSERT INTO stops VALUES (thread, p_principal, p_key, run); END IF;
+    END IF;
+    SELECT * INTO r FROM runs WHERE id = run;
+    IF NOT FOUND THEN
+        outcome := 'idle';
+    ELSIF r.ended_at IS NOT NULL THEN
+        outcome := 'ended';
+    ELSE
+        v_reason := CASE WHEN _access(t.id, t.owner, p_principal, '{}') = 'write' THEN 'person' ELSE 'operator' END;
+        outcome := _stop(thread, run, p_run IS NULL, p_principal, v_reason, p_new_run);
+    END IF;
+    SELECT x.status INTO status FROM runs x WHERE x.id = run;
+    SELECT x.log_seq, nullif(x.current_run, run) INTO seq, next_run FROM threads x WHERE x.id = thread;
+    next_run := CASE WHEN outcome = 'stopped' THEN next_run END;
+    SELECT c.holder INTO holder FROM claims c WHERE c.thread_id = thread;
+END $$;

@@ -1,0 +1,32 @@
+"""Ids: UUIDv7, which sort by the time they were made; thread ids from a key are UUIDv5."""
+
+from typing import Final
+from uuid import UUID, uuid5
+
+from uuid_utils.compat import uuid7
+
+from threadhold.runner.errors import NotFound
+
+_THREADS: Final = UUID("6b2f4d7e-6f1c-5a51-9d0e-0c6f3b3f9a11")
+
+
+def new_id() -> UUID:
+    """Return a fresh id that is larger than those made before."""
+    return uuid7()
+
+
+def thread_id_for_key(workspace: str, principal: str, key: str) -> UUID:
+    """Return the id of the thread that a first message with this key makes, so that a retry finds it."""
+    return uuid5(_THREADS, f"{workspace}\x00{principal}\x00{key}")
+
+
+def as_uuid(text: str, what: str) -> UUID:
+    """Return the id; text that is not an id names nothing.
+
+    Raises:
+        NotFound: if the text is not an id.
+    """
+    try:
+        return UUID(text)
+    except ValueError:
+        raise NotFound(what, text[:80]) from None

@@ -1,0 +1,87 @@
+"""The connections to Postgres, and the one way to run a named statement."""
+
+import asyncio
+from typing import Any, Final
+
+import asyncpg
+
+from threadhold.storage.errors import translated
+from threadhold.storage.sql import statements
+
+# Deciding statements wait for a thread's lock and a commit; longer than this means that something is wrong.
+STATEMENT_TIMEOUT_S: Final = 10.0
+CONNECT_TIMEOUT_S: Final = 5.0
+CLOSE_TIMEOUT_S: Final = 2.0
+
+
+class Database:
+    """A pool of connections to one database and schema.
+
+    Args:
+        url: a Postgres URL.
+        schema: where the tables live; two stacks may share a database under two names.
+        size: the most connections this process opens; more only queue in the server.
+    """
+
+    def __init__(self, url: str, *, schema: str = "threadhold", size: int = 10) -> None:
+        self.url = url
+        self.schema = schema
+        self._size = size
+        self._statements = statements(schema)
+        self._pool: Any = None
+
+    async def open(self) -> None:
+        """Open the pool.
+
+        Raises:
+            Unavailable: if the database cannot be reached.
+        """
+        with translated():
+            self._pool = await asyncpg.create_pool(
+                self.url,
+                min_size=1,
+                max_size=self._size,
+                timeout=CONNECT_TIMEOUT_S,
+                command_timeout=STATEMENT_TIMEOUT_S,
+                server_settings={"application_name": "threadhold"},
+            )
+
+    async def close(self) -> None:
+        """Close the pool, at once if a connection does not come back."""
+        if self._pool is None:
+            return
+        pool, self._pool = self._pool, None
+        try:
+            await asyncio.wait_for(pool.close(), CLOSE_TIMEOUT_S)
+        except TimeoutError:
+            pool.terminate()
+
+    async def rows(self, name: str, *args: Any) -> list[Any]:
+        """Run a named statement and return its rows."""
+        with translated():
+            return list(await self._open_pool().fetch(self._statements[name], *args))
+
+    async def row(self, name: str, *args: Any) -> Any:
+        """Run a named statement and return its first row, or None."""
+        with translated():
+            return await self._open_pool().fetchrow(self._statements[name], *args)
+
+    async def run(self, name: str, *args: Any) -> None:
+        """Run a named statement."""
+        with translated():
+            await self._open_pool().execute(self._statements[name], *args)
+
+    def _open_pool(self) -> Any:
+        if self._pool is None:
+            raise asyncpg.InterfaceError("the pool is closed")
+        return self._pool
+
+
+async def connect(url: str) -> "asyncpg.Connection[asyncpg.Record]":
+    """Open a connection of one's own, outside the pool.
+
+    Raises:
+        Unavailable: if the database cannot be reached.
+    """
+    with translated():
+        return await asyncpg.connect(url, timeout=CONNECT_TIMEOUT_S)

@@ -1,0 +1,112 @@
+"""Threads and where a watch of them begins."""
+
+import json
+from collections.abc import Sequence
+from typing import Any, Literal
+from uuid import UUID
+
+from threadhold.fanout.cursor import N_MAX, Position
+from threadhold.fanout.frame import Frame
+from threadhold.fanout.ports import Head
+from threadhold.runner.errors import NotFound, ThreadExists
+from threadhold.runner.records import Principal, Thread
+from threadhold.storage.ids import as_uuid, new_id, thread_id_for_key
+from threadhold.storage.pool import Database
+
+
+def _thread(row: Any) -> Thread:
+    return Thread(
+        id=str(row["id"]),
+        workspace=row["workspace"],
+        owner=row["owner"],
+        agent=row["agent"],
+        title=row["title"],
+        metadata=json.loads(row["metadata"]),
+        state=row["state"],
+        status=row["status"],
+        current_run=str(row["current_run"]) if row["current_run"] else None,
+        seq=row["log_seq"],
+        created_at=row["created_at"],
+        updated_at=row["updated_at"],
+    )
+
+
+class PostgresThreads:
+    """The `ThreadStore` on Postgres."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def new_thread_id(self, *, by: Principal, key: str | None) -> str:
+        """Return a fresh id, or the one that belongs to this principal's key."""
+        return str(new_id() if key is None else thread_id_for_key(by.workspace, by.id, key))
+
+    async def create(
+        self, thread: str, *, agent: str, title: str | None, metadata: dict[str, Any], by: Principal
+    ) -> Thread:
+        """Make a thread; the same call again returns the same thread."""
+        id = as_uuid(thread, "thread")
+        await self._database.run("create_thread", id, by.workspace, by.id, agent, title, json.dumps(metadata))
+        try:
+            made = await self.get(thread, by=by)
+        except NotFound:
+            # The id belongs to a thread of somebody else, which must not be told apart from any other clash.
+            raise ThreadExists(thread) from None
+        if made.agent != agent:
+            raise ThreadExists(thread)
+        return made
+
+    async def get(self, thread: str, *, by: Principal) -> Thread:
+        """Return a thread."""
+        id = as_uuid(thread, "thread")
+        row = await self._database.row("get_thread", id, by.workspace, by.id, list(by.roles))
+        if row is None:
+            raise NotFound("thread", thread)
+        return _thread(row)
+
+    async def list(self, *, by: Principal, before: str | None, limit: int) -> list[Thread]:
+        """Return the principal's threads, newest first."""
+        after = as_uuid(before, "thread") if before else None
+        rows = await self._database.rows("list_threads", by.workspace, by.id, list(by.roles), after, limit)
+        return [_thread(row) for row in rows]
+
+    async def start_of_watch(self, thread: str, *, by: Principal, after: Literal["head"] | None) -> Position:
+        """Return the head of the thread, or the start of its current or last run."""
+        id = as_uuid(thread, "thread")
+        row = await self._database.row("open_watch", id, by.workspace, by.id, list(by.roles))
+        if row is None:
+            raise NotFound("thread", thread)
+        if after == "head":
+            return Position(seq=row["log_seq"], fence=row["fence"], n=N_MAX)
+        if row["first_seq"] is None:
+            return Position()
+        return Position(seq=row["first_seq"], fence=row["fence_before"], n=N_MAX)
+
+
+class PostgresFacts:
+    """The `FactLog` on Postgres."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def facts(self, thread: str, *, after: int, limit: int) -> list[Frame]:
+        """Return the next facts of a thread as frames."""
+        rows = await self._database.rows("facts_after", UUID(thread), after, limit)
+        return [
+            Frame(
+                thread=thread,
+                run=str(row["run_id"]) if row["run_id"] else None,
+                fence=row["fence"],
+                n=0,
+                seq=row["seq"],
+                kind="fact",
+                at=row["at"].isoformat(),
+                data={"fact": row["kind"], **json.loads(row["data"])},
+            )
+            for row in rows
+        ]
+
+    async def heads(self, threads: Sequence[str]) -> list[Head]:
+        """Return where these threads stand."""
+        rows = await self._database.rows("heads", [UUID(thread) for thread in threads])
+        return [Head(thread=str(row["id"]), seq=row["log_seq"], state=row["state"]) for row in rows]

@@ -1,0 +1,44 @@
+"""Fixtures for all tests: real servers once per session, a stack of its own for each test."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.processes import Processes, processes
+from tests.support.servers import Stack, TestServers
+from threadhold.storage.pool import Database
+
+
+@pytest.fixture(scope="session")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestServers]:
+    """One Postgres and one Valkey, started by the tests and ended with them."""
+    with TestServers(tmp_path_factory.mktemp("servers")) as running:
+        asyncio.run(running.make_template())
+        yield running
+
+
+@pytest.fixture
+async def stack(servers: TestServers) -> AsyncIterator[Stack]:
+    """A migrated database and a Redis prefix that nobody else uses."""
+    made = await servers.new_stack()
+    yield made
+    await servers.take_back(made)
+
+
+@pytest.fixture
+async def database(stack: Stack) -> AsyncIterator[Database]:
+    """A pool on the test's database."""
+    opened = Database(stack.database_url, size=4)
+    await opened.open()
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+def spawn(stack: Stack, tmp_path: Path) -> Iterator[Processes]:
+    """Start `threadhold` processes on the test's stack; none outlives the test."""
+    root = str(Path(__file__).parent.parent)
+    with processes(stack.environment(PYTHONPATH=root), tmp_path) as starter:
+        yield starter

@@ -1,0 +1,301 @@
+"""Claims, records, ends, stops and lapses, as transactions on a real Postgres."""
+
+import asyncio
+from uuid import uuid4
+
+import asyncpg
+import pytest
+
+from tests.storage.conftest import ME, Desk
+from threadhold.runner.errors import ClaimLost
+from threadhold.runner.machine import RUN_TRANSITIONS, RunStatus
+from threadhold.runner.records import NewFact
+
+DONE = RunStatus.COMPLETED
+
+
+async def lapse(desk: Desk, worker: str = "w1") -> None:
+    """Let a worker's claims lapse now and sweep them."""
+    await desk.work.disown(worker)
+    await desk.other.sweep(limit=10)
+
+
+async def test_transition_tables_in_code_and_database_are_equal(desk: Desk) -> None:
+    rows = await desk.database._pool.fetch("SELECT before, after FROM threadhold.run_transitions")
+    ours = {(before.value, after.value) for before, afters in RUN_TRANSITIONS.items() for after in afters}
+    assert {(row["before"], row["after"]) for row in rows} == ours
+
+
+async def test_database_refuses_a_step_that_is_not_in_the_table(desk: Desk, thread: str) -> None:
+    receipt = await desk.send(thread)
+    with pytest.raises(asyncpg.RaiseError, match="invalid run transition: pending -> completed"):
+        await desk.database._pool.execute(
+            "UPDATE threadhold.runs SET status = 'completed' WHERE id = $1", receipt.run
+        )
+
+
+async def test_one_of_many_claims_wins(desk: Desk, thread: str) -> None:
+    await desk.send(thread)
+    starts = await asyncio.gather(*(desk.claim(thread, work=work) for work in [desk.work, desk.other] * 4))
+    assert len([start for start in starts if start]) == 1
+
+
+async def test_repeated_claim_with_the_same_key_is_the_same_start(desk: Desk, thread: str) -> None:
+    await desk.send(thread)
+    key = str(uuid4())
+    first = await desk.claim(thread, key=key)
+    assert first is not None
+    assert await desk.claim(thread, key=key) == first
+    assert await desk.claim(thread) is None
+
+
+async def test_worker_takes_only_agents_it_has(desk: Desk, thread: str) -> None:
+    await desk.send(thread, create_with="b")
+    assert await desk.claim(thread) is None
+    start, _ = await desk.work.claim(thread, agents=["a", "b"], start_key=str(uuid4()))
+    assert start is not None
+    assert start.agent == "b"
+
+
+async def test_record_is_numbered_and_repeatable(desk: Desk, thread: str) -> None:
+    await desk.send(thread)
+    start = await desk.begin(thread)
+    fact = NewFact(kind="tool_called", data={"tool": "x", "odd": "\x00\ud800", "nan": float("nan")})
+    first = await desk.work.record(start, rec_no=2, facts=[fact])
+    assert await desk.work.record(start, rec_no=2, facts=[fact]) == first
+    assert await desk.kinds(thread) == ["message_accepted", "run_started", "message_delivered", "tool_called"]
+
+
+async def test_messages_are_consumed_once(desk: Desk, thread: str) -> None:
+    await desk.send(thread)
+    start = await desk.begin(thread)
+    with pytest.raises(asyncpg.RaiseError, match="were waiting"):
+        await desk.work.record(start, rec_no=2, facts=[], delivered=[1])
+
+
+async def test_end_goes_on_while_a_message_is_unseen(desk: Desk, thread: str) -> None:
+    await desk.send(thread)
+    start = await desk.begin(thread)
+    steer = await desk.send(thread, "one more thing")
+    ended, _ = await desk.work.end(start, status=DONE, data={})
+    assert ended.outcome == "continue"
+    inbox = await desk.work.inbox(start)
+    assert [message.id for message in inbox] == [steer.message]
+    await desk.work.record(start, rec_no=2, facts=[], delivered=[message.seq for message in inbox])
+    ended, _ = await desk.work.end(start, status=DONE, data={"live": {"n": 7}})
+    assert (ended.outcome, ended.status, ended.next_run) == ("ended", DONE, None)
+    assert await desk.state(thread) == "idle"
+    assert (await desk.messages.get(steer.message, by=ME)).run == start.run
+
+
+async def test_end_is_repeatable_and_others_are_fenced(desk: Desk, thread: str) -> None:
+    await desk.send(thread)
+    start = await desk.begin(thread)
+    await desk.work.end(start, status=DONE, data={})
+    again, _ = await desk.work.end(start, status=DONE, data={})
+    assert (again.outcome, again.status) == ("ended", DONE)
+    with pytest.raises(ClaimLost):
+        await desk.work.record(start, rec_no=2, facts=[])
+    with pytest.raises(ClaimLost):
+        await desk.work.inbox(start)
+
+
+async def test_failed_run_leaves_unseen_messages_to_the_next(desk: Desk, thread: str) -> None:
+    await desk.send(thread)
+    start = await desk.begin(thread)
+    steer = await desk.send(thread, "unseen")
+    error = {"type": "LookupError", "message": "no"}
+    ended, nudge = await desk.work.end(start, status=RunStatus.FAILED, reason="error", error=error, data={})
+    assert ended.next_run == nudge.run
+    following = await desk.begin(thread)
+    assert following.run == ended.next_run
+    assert [message.id for message in following.inbox] == [steer.message]
+    assert (await desk.runs.get(start.run, by=ME)).error == error
+
+
+async def test_stop_of_a_running_run_cuts_off_and_ends_stopped(desk: Desk, thread: str) -> None:
+    await desk.send(thread)
+    start = await desk.begin(thread)
+    unseen = await desk.send(thread, "unseen")
+    receipt, nudge = await desk.runs.stop(run=start.run, thread=None, by=ME, key=None)
+    assert (receipt.settled, nudge.holder) == (False, "w1")
+    after = await desk.send(thread, "after")
+    assert (after.disposition, after.run) == ("queued", None)
+    again, _ = await desk.runs.stop(run=start.run, thread=None, by=ME, key=None)
+    assert not again.settled
+    assert (await desk.kinds(thread)).count("stop_requested") == 1
+    ended, _ = await desk.work.end(start, status=DONE, data={})
+    assert ended.status == RunStatus.STOPPED
+    message = await desk.messages.get(unseen.message, by=ME)
+    assert (message.state, message.reason) == ("returned", "stopped")
+    following = await desk.begin(thread)
+    assert [message.id for message in following.inbox] == [after.message]
+
+
+async def test_stop_before_the_start_ends_at_once(desk: Desk, thread: str) -> None:
+    sent = await desk.send(thread)
+    receipt, _ = await desk.runs.stop(run=None, thread=thread, by=ME, key="s")
+    assert (receipt.settled, receipt.status, receipt.run) == (True, RunStatus.STOPPED, sent.run)
+    assert await desk.state(thread) == "idle"
+    assert (await desk.messages.get(sent.message, by=ME)).state == "returned"
+    assert await desk.claim(thread) is None
+
+
+async def test_repeated_thread_stop_never_hits_a_later_run(desk: Desk, thread: str) -> None:
+    first = await desk.send(thread)
+    await desk.runs.stop(run=None, thread=thread, by=ME, key="s")
+    second = await desk.send(thread)
+    receipt, _ = await desk.runs.stop(run=None, thread=thread, by=ME, key="s")
+    assert receipt.run == first.run
+    assert second.run is not None
+    assert (await desk.runs.get(second.run, by=ME)).status == RunStatus.PENDING
+
+
+async def test_thread_stop_returns_queued_messages_too(desk: Desk, thread: str) -> None:
+    await desk.send(thread)
+    start = await desk.begin(thread)
+    queued = await desk.send(thread, "later", on_busy="queue")
+    await desk.runs.stop(run=start.run, thread=None, by=ME, key=None)
+    await desk.runs.stop(run=None, thread=thread, by=ME, key="s")
+    await desk.work.end(start, status=RunStatus.STOPPED, data={})
+    assert (await desk.messages.get(queued.message, by=ME)).state == "returned"
+    assert await desk.state(thread) == "idle"
+
+
+async def test_stop_of_an_idle_thread_and_of_an_ended_run(desk: Desk, thread: str) -> None:
+    await desk.send(thread)
+    start = await desk.begin(thread)
+    await desk.work.end(start, status=DONE, data={})
+    idle, _ = await desk.runs.stop(run=None, thread=thread, by=ME, key=None)
+    assert (idle.settled, idle.run) == (True, None)
+    late, _ = await desk.runs.stop(run=start.run, thread=None, by=ME, key=None)
+    assert (late.settled, late.status) == (True, DONE)
+
+
+async def test_lapse_before_the_first_record_starts_the_run_again(desk: Desk, thread: str) -> None:
+    await desk.send(thread)
+    first = await desk.claim(thread)
+    assert first is not None
+    await lapse(desk)
+    second = await desk.claim(thread, work=desk.other)
+    assert second is not None
+    assert (second.run, second.attempt) == (first.run, 2)
+    assert second.fence > first.fence
+    assert second.inbox == first.inbox
+
+
+async def test_five_starts_without_a_record_are_poison(desk: Desk, thread: str) -> None:
+    sent = await desk.send(thread)
+    for _ in range(5):
+        assert await desk.claim(thread) is not None
+        await lapse(desk)
+    assert sent.run is not None
+    run = await desk.runs.get(sent.run, by=ME)
+    assert (run.status, run.reason) == (RunStatus.FAILED, "poison")
+    assert (await desk.messages.get(sent.message, by=ME)).reason == "poison"
+    assert await desk.state(thread) == "idle"
+
+
+async def test_lapse_after_the_first_record_is_abandonment(desk: Desk, thread: str) -> None:
+    await desk.send(thread)
+    start = await desk.begin(thread)
+    unseen = await desk.send(thread, "unseen")
+    await lapse(desk)
+    run = await desk.runs.get(start.run, by=ME)
+    assert (run.status, run.reason) == (RunStatus.FAILED, "abandoned")
+    assert run.error is not None
+    assert run.error["message"] == "the run was abandoned: its claim lapsed"
+    for write in (
+        desk.work.record(start, rec_no=2, facts=[]),
+        desk.work.end(start, status=DONE, data={}),
+    ):
+        with pytest.raises(ClaimLost):
+            await write
+    following = await desk.begin(thread, work=desk.other)
+    assert [message.id for message in following.inbox] == [unseen.message]
+
+
+async def test_lapse_after_a_stop_is_stopped(desk: Desk, thread: str) -> None:
+    await desk.send(thread)
+    start = await desk.begin(thread)
+    await desk.runs.stop(run=start.run, thread=None, by=ME, key=None)
+    await lapse(desk)
+    assert (await desk.runs.get(start.run, by=ME)).status == RunStatus.STOPPED
+
+
+async def test_claim_takes_over_a_lapsed_thread_without_a_sweep(desk: Desk, thread: str) -> None:
+    await desk.send(thread)
+    start = await desk.begin(thread)
+    await desk.send(thread, "unseen")
+    assert await desk.claim(thread, work=desk.other) is None
+    await desk.work.disown("w1")
+    following = await desk.claim(thread, work=desk.other)
+    assert following is not None
+    assert following.run != start.run
+    assert (await desk.runs.get(start.run, by=ME)).reason == "abandoned"
+
+
+async def test_release_gives_an_untouched_run_back(desk: Desk, thread: str) -> None:
+    await desk.send(thread)
+    start = await desk.claim(thread)
+    assert start is not None
+    nudge = await desk.work.release(start, cause="drain")
+    assert nudge is not None
+    again = await desk.begin(thread, work=desk.other)
+    assert again.run == start.run
+    assert await desk.work.release(start, cause="drain") is None
+    await desk.other.release(again, cause="drain")
+    run = await desk.runs.get(start.run, by=ME)
+    assert (run.status, run.reason, run.error and run.error["cause"]) == (
+        RunStatus.FAILED,
+        "abandoned",
+        "drain",
+    )
+
+
+async def test_pending_runs_are_found_without_a_nudge_and_handed_out_once(desk: Desk, thread: str) -> None:
+    await desk.send(thread)
+    assert await desk.work.pending(agents=["a"], limit=10) == []
+    await desk.database._pool.execute("UPDATE threadhold.runs SET take_at = clock_timestamp()")
+    assert await desk.work.pending(agents=["other"], limit=10) == []
+    assert await desk.work.pending(agents=["a"], limit=10) == [thread]
+    assert await desk.work.pending(agents=["a"], limit=10) == []
+
+
+async def test_history_comes_back_as_it_was_written(desk: Desk, thread: str) -> None:
+    await desk.send(thread)
+    start = await desk.begin(thread)
+    await desk.work.record(
+        start, rec_no=2, facts=[], history=[{"z": 1, "a": [1.0, "ä\U0001f600"]}, {"second": True}]
+    )
+    stored = await desk.work.history(thread, chunks=2)
+    assert stored == [{"kind": "request"}, {"z": 1, "a": [1.0, "ä\U0001f600"]}, {"second": True}]
+    assert list(stored[1]) == ["z", "a"]
+    assert await desk.work.history(thread, chunks=1) == [{"kind": "request"}]
+
+
+async def test_closed_attempts_never_change(desk: Desk, thread: str) -> None:
+    await desk.send(thread)
+    start = await desk.begin(thread)
+    await desk.work.end(start, status=DONE, data={})
+    with pytest.raises(asyncpg.RaiseError, match="is closed"):
+        await desk.database._pool.execute("UPDATE threadhold.attempts SET outcome = 'failed'")
+
+
+async def test_tools_of_a_run_by_what_is_on_the_log(desk: Desk, thread: str) -> None:
+    await desk.send(thread)
+    start = await desk.begin(thread)
+    calls = [{"id": name, "tool": "t"} for name in ("done", "open", "idle")]
+    facts = [
+        NewFact(kind="model_called", data={"calls": calls}),
+        NewFact(kind="tool_called", data={"call_id": "done"}),
+        NewFact(kind="tool_returned", data={"call_id": "done"}),
+        NewFact(kind="tool_called", data={"call_id": "open"}),
+    ]
+    await desk.work.record(start, rec_no=2, facts=facts)
+    assert await desk.runs.tools(start.run, ended=False) == {
+        "done": "finished",
+        "open": "still_running",
+        "idle": "never_started",
+    }
+    assert (await desk.runs.tools(start.run, ended=True))["open"] == "unknown"

@@ -1,0 +1,124 @@
+"""Processes of ours that a test starts, kills, freezes and thaws."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+AGENTS = str(Path(__file__).parent / "agents.py") + ":app"
+
+
+class Process:
+    """A `threadhold` process with its log in a file."""
+
+    def __init__(
+        self, args: list[str], *, env: Mapping[str, str], log: Path, stdin: IO[bytes] | None = None
+    ) -> None:
+        self.log = log
+        self._args = [sys.executable, "-m", "threadhold", *args]
+        with log.open("ab") as out:
+            self._process = subprocess.Popen(
+                self._args,
+                env=dict(env),
+                stdout=out,
+                stderr=out,
+                stdin=stdin or subprocess.DEVNULL,
+                cwd=log.parent,
+            )
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    def kill(self) -> None:
+        """Kill it as a crash would."""
+        self._process.kill()
+        self._process.wait()
+
+    def freeze(self) -> None:
+        """Stop it from running until `thaw`."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let it run again."""
+        os.kill(self.pid, signal.SIGCONT)
+
+    def terminate(self, *, within: float = 30.0) -> int:
+        """Ask it to end, as a deploy would, and return its exit code."""
+        self._process.send_signal(signal.SIGTERM)
+        return self._process.wait(within)
+
+    def ended(self) -> int | None:
+        """Return its exit code, or None while it runs."""
+        return self._process.poll()
+
+    def text(self) -> str:
+        """Return what it has written so far."""
+        return self.log.read_text(errors="replace")
+
+    def wait_for(self, text: str, *, within: float = 30.0) -> str:
+        """Return the first line of its log that contains a text.
+
+        Raises:
+            AssertionError: if it ends before, or does not write it in time; says what it wrote.
+        """
+        end = time.monotonic() + within
+        while True:
+            for line in self.text().splitlines():
+                if text in line:
+                    return line
+            if self.ended() is not None or time.monotonic() > end:
+                raise AssertionError(f"{self._args[3:]} did not write {text!r}: {self.text()[-3000:]}")
+            time.sleep(0.02)
+
+
+class Processes:
+    """Starts processes for one test and leaves none behind."""
+
+    def __init__(self, env: Mapping[str, str], folder: Path) -> None:
+        self._env = env
+        self._folder = folder
+        self._started: list[Process] = []
+
+    def start(
+        self, *args: str, env: Mapping[str, str] | None = None, stdin: IO[bytes] | None = None
+    ) -> Process:
+        """Start `threadhold` with these arguments."""
+        log = self._folder / f"{len(self._started)}-{args[0]}.log"
+        process = Process(list(args), env={**self._env, **(env or {})}, log=log, stdin=stdin)
+        self._started.append(process)
+        return process
+
+    def worker(self, *args: str, app: str = AGENTS, env: Mapping[str, str] | None = None) -> Process:
+        """Start a worker and return when it takes threads."""
+        process = self.start("worker", app, *args, env=env)
+        process.wait_for("worker_ready")
+        return process
+
+    def api(self, *args: str, app: str = AGENTS, env: Mapping[str, str] | None = None) -> tuple[Process, str]:
+        """Start an API replica on a free port and return it with its URL."""
+        process = self.start("serve", app, "--port", "0", *args, env=env)
+        line = process.wait_for("api_ready")
+        return process, line.partition("url=")[2].split()[0]
+
+    def end(self) -> None:
+        """Kill what still runs."""
+        for process in self._started:
+            if process.ended() is None:
+                process.kill()
+
+
+@contextmanager
+def processes(env: Mapping[str, str], folder: Path) -> Iterator[Processes]:
+    """Yield a starter of processes and end them all."""
+    starter = Processes(env, folder)
+    try:
+        yield starter
+    finally:
+        starter.end()
