@@ -1,4 +1,4 @@
-"""A small client of the HTTP and WebSocket doors. It decides nothing: it calls, decodes, and comes back when cut off."""
+"""A small client of the HTTP and WebSocket doors. It calls, decodes, and comes back when it is cut off."""
 
 import asyncio
 import json
@@ -325,8 +325,7 @@ def _heard(text: str | bytes, place: _Place) -> Watched | None:
         case "result" if not heard.get("ok"):
             raise _refusal(heard.get("error") or {})
         case "result":
-            # Where the watch began: if it is cut off before its first frame, it goes on from there, not from a
-            # "head" that has moved.
+            # Cut off before its first frame, a watch goes on from where it began, not from a later head.
             place.after = (heard.get("result") or {}).get("cursor") or place.after
         case "watch_ended":
             raise _refusal(heard.get("error") or {})

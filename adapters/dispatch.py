@@ -6,14 +6,14 @@ wake list, so that exactly one idle worker that has the agent wakes at once; and
 
 import asyncio
 import json
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Awaitable, Sequence
+from typing import Any, Final, cast
 from uuid import uuid4
 
 import structlog
 from arq.connections import ArqRedis
-from arq.connections import job_key_prefix as job_key
 from arq.constants import in_progress_key_prefix as in_progress_key
+from arq.constants import job_key_prefix as job_key
 from arq.jobs import serialize_job
 from arq.utils import timestamp_ms
 from arq.worker import Worker as ArqWorker
@@ -137,7 +137,7 @@ class Dispatcher(ArqWorker):
                     [*self.tasks.values()], return_when=asyncio.FIRST_COMPLETED, timeout=POLL_S
                 )
                 continue
-            token = await self.pool.blpop(lists, timeout=1)
+            token: Any = await cast(Awaitable[Any], self.pool.blpop(lists, timeout=1))
             # Whose turn it is goes round, so that one busy agent does not starve the others.
             lists.append(lists.pop(0))
             if token is not None:
@@ -149,7 +149,7 @@ class Dispatcher(ArqWorker):
         for id in mine:
             if self.job_counter >= min(self.max_jobs, self._ours.free_slots):
                 return
-            args = [id, timestamp_ms(), int(self.in_progress_timeout_s * 1000)]
+            args: list[str | int] = [id, timestamp_ms(), int(self.in_progress_timeout_s * 1000)]
             score = await self._claim(keys=[in_progress_key + id, self.queue_name], args=args)
             if score is None:
                 continue

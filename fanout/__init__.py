@@ -12,7 +12,6 @@ from threadhold.fanout.outbox import Outbox
 from threadhold.fanout.ports import FactLog, Head, LiveLog, Signal, Subscriber
 
 __all__ = [
-    "N_MAX",
     "Delivery",
     "FactLog",
     "FanoutError",
@@ -26,6 +25,7 @@ __all__ = [
     "LiveUnavailable",
     "MemoryLive",
     "MemorySubscriber",
+    "N_MAX",
     "Outbox",
     "Position",
     "Signal",

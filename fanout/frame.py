@@ -70,7 +70,7 @@ def parse_frame(body: str | bytes) -> Frame:
     try:
         fields = json.loads(body)
         return Frame(**{name: fields[name] for name in _FIELDS})
-    except (KeyError, TypeError, RecursionError) as error:
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise ValueError("the text is not a frame") from error
 
 

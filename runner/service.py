@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from typing import Any, Literal, get_args
 
 from threadhold.fanout.cursor import InvalidCursor, Position, parse_cursor
@@ -209,12 +210,9 @@ class Runner:
         self, thread: str, begin: Position, *, until: Until | None = None
     ) -> AsyncIterator[Delivery]:
         """Yield frames after a position that `position` gave out. Access was checked there."""
-        watching = self._hub.watch(thread, begin, until=until)
-        try:
-            async for delivery in watching:
+        async with aclosing(self._hub.watch(thread, begin, until=until)) as deliveries:
+            async for delivery in deliveries:
                 yield delivery
-        finally:
-            await watching.aclose()  # type: ignore[attr-defined]
 
     async def aclose(self) -> None:
         """Take no more calls. Watches end; runs elsewhere go on."""

@@ -183,9 +183,9 @@ class PostgresWork:
         """Say that this worker leaves."""
         await self._database.run("unregister", self._worker)
 
-    async def disown(self, holder: str) -> int:
-        """Let the claims of an earlier life of this process lapse at once; returns how many there were."""
-        row = await self._database.row("disown", holder)
+    async def disown(self, holders: str) -> int:
+        """Let the claims of all workers whose id begins so lapse at once, and return how many there were."""
+        row = await self._database.row("disown", holders)
         return int(row[0])
 
     async def audit(self) -> list[dict[str, Any]]:

@@ -1,9 +1,9 @@
-"""A conversation in the terminal: what is typed goes out at once, what the agent says comes in as it is said."""
+"""A conversation in the terminal: what is typed goes out at once, what is said comes in as it is said."""
 
 import asyncio
 import signal
 from contextlib import aclosing, suppress
-from typing import Final
+from typing import Any, Final
 
 from threadhold.adapters.cli.failure import FAILED, INTERRUPTED, OK, CliError
 from threadhold.adapters.cli.lines import Lines
@@ -44,7 +44,13 @@ class Chat:
     """
 
     def __init__(
-        self, client: Client, terminal: Terminal, lines: Lines, *, agent: str | None, thread: str | None = None
+        self,
+        client: Client,
+        terminal: Terminal,
+        lines: Lines,
+        *,
+        agent: str | None,
+        thread: str | None = None,
     ) -> None:
         self._client = client
         self._terminal = terminal
@@ -68,7 +74,7 @@ class Chat:
         """Talk until the input ends or the person leaves, and return the exit code.
 
         Args:
-            interactive: a person types and may type any time; otherwise each line waits for the answer to the last one.
+            interactive: a person may type any time; otherwise each line waits for the answer to the last one.
 
         Raises:
             ClientError: the server refused or went away.
@@ -112,6 +118,8 @@ class Chat:
         code = OK
         while (line := await self._lines.next()) is not None:
             if not line.strip() or not await self._is_message(line):
+                if self._leave.is_set():
+                    break
                 continue
             self._terminal.line(f"{PROMPT}{line}", "bold")
             await self._send(line)
@@ -131,6 +139,8 @@ class Chat:
             self._prompted, self._interrupted = False, False
             if line.strip() and await self._is_message(line):
                 await self._sent(line)
+            if self._leave.is_set():
+                return OK
             self._prompt()
         self._terminal.line("")
         return OK
@@ -141,7 +151,9 @@ class Chat:
         try:
             while not typed.done():
                 watching = self._watching
-                await asyncio.wait({typed, *([watching] if watching else [])}, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait(
+                    {typed, *([watching] if watching else [])}, return_when=asyncio.FIRST_COMPLETED
+                )
                 if watching is not None and watching.done() and not watching.cancelled():
                     watching.result()
             return typed.result()
@@ -160,7 +172,6 @@ class Chat:
                 self._terminal.line("(a new thread begins with your next message)", "dim")
             case "/quit" | "/exit":
                 self._leave.set()
-                await asyncio.sleep(0)
             case "/help":
                 self._terminal.line(HELP, "dim")
             case _:
@@ -180,13 +191,14 @@ class Chat:
 
     async def _send(self, line: str) -> None:
         agent = None if self._thread is not None else await agent_or_only(self._client, self._agent)
+        # Before the call: the watch may show the run's end before the receipt is back.
         self._view.expect(line)
         try:
             receipt = await self._client.send(self._thread, line, agent=agent)
         except ClientError:
             self._view.forget(line)
             raise
-        self._thread, self._view.busy = receipt.thread, True
+        self._thread = receipt.thread
         if receipt.no_worker:
             self._terminal.note("(accepted; no worker has this agent now, it is answered when one comes)")
         elif receipt.disposition == "queued":
@@ -213,7 +225,7 @@ class Chat:
             self._prompted = False
         for piece in pieces:
             self._terminal.piece(piece)
-        if watched.frame.kind == "fact":
+        if watched.frame.kind in ("fact", "head"):
             self._prompt()
 
     def _prompt(self) -> None:
@@ -225,7 +237,7 @@ class Chat:
             self._prompted = True
 
 
-async def _ended(*tasks: "asyncio.Future[object] | asyncio.Task[None] | None") -> None:
+async def _ended(*tasks: asyncio.Future[Any] | None) -> None:
     """Cancel tasks and wait for their end."""
     for task in tasks:
         if task is not None:

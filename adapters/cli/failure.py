@@ -12,7 +12,9 @@ USAGE: Final = 2
 AWAY: Final = 3
 INTERRUPTED: Final = 130
 
-EXIT_CODES: Final = "Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 server or database not reachable."
+EXIT_CODES: Final = (
+    "Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 server or database not reachable."
+)
 _AWAY_CODES: Final = frozenset({"unreachable", "unavailable", "closed", "overloaded", "draining"})
 _USAGE_CODES: Final = frozenset({"bad_url", "invalid_settings", "usage"})
 
@@ -41,7 +43,7 @@ class Failure:
 
 
 def failure_of(error: BaseException) -> Failure:
-    """Return how to show an error. A typed one says so itself; any other one is a fault of ours, and says where."""
+    """Return how to show an error: a typed one speaks for itself, any other one is a fault of ours."""
     if isinstance(error, ValidationError):
         return Failure(code="invalid_settings", message=_settings(error), exit_code=USAGE)
     code = getattr(error, "code", None)

@@ -26,7 +26,7 @@ class Lines:
         """Return the next line without its end, or None at the end of the input."""
         while not self._ended and b"\n" not in self._buffer and len(self._buffer) < LINE_BYTES_MAX:
             await self._readable()
-            data = os.read(self._fd, READ_BYTES)
+            data = self._read()
             self._buffer += data
             self._ended = not data
         if not self._buffer:
@@ -34,13 +34,19 @@ class Lines:
         line, _, self._buffer = self._buffer.partition(b"\n")
         return line.decode("utf-8", "replace").removesuffix("\r")
 
+    def _read(self) -> bytes:
+        try:
+            return os.read(self._fd, READ_BYTES)
+        except OSError:
+            return b""  # A closed stdin, or a terminal that went away, has nothing more to say.
+
     async def _readable(self) -> None:
         """Return when a read would not block. A plain file never does, and cannot be waited for."""
         loop = asyncio.get_running_loop()
         ready: asyncio.Future[None] = loop.create_future()
         try:
             loop.add_reader(self._fd, _done, ready)
-        except PermissionError:
+        except OSError:
             return
         try:
             await ready

@@ -1,4 +1,4 @@
-"""Finds the user's app: `module:app` or `path/file.py:app`, with errors about their code and not about ours."""
+"""Finds the user's app: `module:app` or `path/file.py:app`, with errors about their code, not ours."""
 
 import importlib
 import importlib.util
@@ -54,7 +54,7 @@ def _from_file(path: Path) -> ModuleType:
         raise TargetError(f"there is no file {path}; {_FORM}")
     folder = path.resolve().parent
     _reachable(folder)
-    # A name that is taken, such as that of a module of the standard library, must not replace it for everybody.
+    # A file named like a module that is loaded already must not replace that one for everybody.
     name = path.stem if path.stem not in sys.modules else f"threadhold_target_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path.resolve())
     if spec is None or spec.loader is None:
@@ -101,7 +101,12 @@ def _told(error: BaseException, folder: Path) -> str:
 def _is_theirs(path: Path, folder: Path) -> bool:
     inside = path.is_relative_to(folder) or path.resolve().is_relative_to(folder)
     installed = "site-packages" in path.parts
-    return inside and not installed and not path.is_relative_to(_OURS) and not path.is_relative_to(_OURS.resolve())
+    return (
+        inside
+        and not installed
+        and not path.is_relative_to(_OURS)
+        and not path.is_relative_to(_OURS.resolve())
+    )
 
 
 def _short(filename: str, folder: Path) -> str:

@@ -17,8 +17,12 @@ STYLES: Final[dict[Style, str]] = {
     "error": "bold red",
     "other": "cyan",
 }
-# What a model or another person writes must not move the cursor or rename the window: only tab and line end stay.
-_CONTROLS: Final = dict.fromkeys([*range(0x20), *range(0x7F, 0xA0)], "\ufffd") | {0x09: "\t", 0x0A: "\n", 0x0D: ""}
+# What a model or another person writes must not move the cursor or rename the window.
+_CONTROLS: Final = dict.fromkeys([*range(0x20), *range(0x7F, 0xA0)], "\ufffd") | {
+    0x09: "\t",
+    0x0A: "\n",
+    0x0D: "",
+}
 
 
 def printable(text: str) -> str:

@@ -1,7 +1,7 @@
 """Turns the frames of a thread into text for a person. Pure: frames in, pieces of text out.
 
-Tokens are shown as they arrive. When some were lost, the rest of the response waits for its `model_called` fact, which
-carries the whole text, and what is missing is shown then: a reader never sees a hole, and nothing twice.
+Tokens are shown as they arrive. When some were lost, the rest of the response waits for its `model_called`
+fact, which carries the whole text; what is missing is shown then: no hole, and nothing twice.
 """
 
 import json
@@ -28,7 +28,7 @@ class Piece:
 class ChatView:
     """Follows one thread.
 
-    `busy` tells whether a run is in progress as far as the frames say; `failed` whether the last run that ended failed.
+    `busy` tells whether a run is in progress, as far as the frames say; `failed`, how the last one ended.
     """
 
     def __init__(self) -> None:
@@ -52,12 +52,14 @@ class ChatView:
         }
 
     def expect(self, content: str) -> None:
-        """Do not show this message when it comes back: the reader has just typed it."""
+        """Do not show this message when it comes back: the reader has typed it. The thread is busy now."""
         self._expected[content] += 1
+        self.busy = True
 
     def forget(self, content: str) -> None:
         """Take back an `expect`: the message was refused."""
         self._expected[content] -= 1
+        self.busy = False
 
     def feed(self, frame: Frame) -> list[Piece]:
         """Return what a frame adds to the text."""
@@ -77,14 +79,17 @@ class ChatView:
         return []
 
     def _event(self, frame: Frame) -> list[Piece]:
-        # What carries an older seq than the response's own fact came late; the fact has shown its text already.
+        # An older seq than the response's own fact: it came late, and the fact has shown its text already.
         if frame.seq < self._answered_seq:
             return []
         match frame.data:
             case {"event_kind": "part_start", "index": index, "part": {"part_kind": kind} as part}:
                 closing = self._begin_response() if index == 0 else []
                 return closing + (self._text(str(part.get("content") or "")) if kind == "text" else [])
-            case {"event_kind": "part_delta", "delta": {"part_delta_kind": "text", "content_delta": str(text)}}:
+            case {
+                "event_kind": "part_delta",
+                "delta": {"part_delta_kind": "text", "content_delta": str(text)},
+            }:
                 return self._text(text)
         return []
 

@@ -81,6 +81,8 @@ class EmbeddedServer(ABC):
         self.stop()  # What an earlier server that died on its own has left: its locks.
         try:
             self._take_folder()
+            if self._wanted_port and not is_free(self._wanted_port):
+                raise PortInUse(server=self._title, port=self._wanted_port)
             self._prepare()
             self._launch()
         except OSError as error:
@@ -173,8 +175,6 @@ class EmbeddedServer(ABC):
     def _launch(self) -> None:
         for attempt in range(1, _PORTS_TRIED_MAX + 1):
             self._port = self._wanted_port or free_port()
-            if self._wanted_port and not is_free(self._wanted_port):
-                raise PortInUse(server=self._title, port=self._wanted_port)
             failure = self._launch_on(self._port)
             if failure is None:
                 return

@@ -134,6 +134,7 @@ async def _gone(receive: Receive) -> None:
 
 @router.get(
     "/threads/{thread}/frames",
+    status_code=200,
     response_class=EventStream,
     responses=_ANSWERS | problems(404),
 )

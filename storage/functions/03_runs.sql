@@ -179,10 +179,11 @@ BEGIN
     SELECT x.log_seq, x.agent, x.current_run INTO seq, agent, run FROM threads x WHERE x.id = p_thread;
 END $$;
 
--- For the one process that knows that an earlier life of itself is over: its claims count as lapsed from now on.
-CREATE OR REPLACE FUNCTION disown_v1(p_holder text) RETURNS bigint LANGUAGE sql VOLATILE SET search_path FROM CURRENT AS $$
+-- For the one process that knows that an earlier life of itself is over: the claims of
+-- all holders whose name begins so count as lapsed from now on.
+CREATE OR REPLACE FUNCTION disown_v1(p_holders text) RETURNS bigint LANGUAGE sql VOLATILE SET search_path FROM CURRENT AS $$
     WITH gone AS (
-        UPDATE claims SET expires_at = clock_timestamp() - interval '1 ms' WHERE holder = p_holder RETURNING 1
+        UPDATE claims SET expires_at = clock_timestamp() - interval '1 ms' WHERE starts_with(holder, p_holders) RETURNING 1
     )
     SELECT count(*) FROM gone
 $$;

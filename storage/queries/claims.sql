@@ -17,3 +17,7 @@ SELECT {schema}.disown_v1($1);
 -- name: audit
 -- Every broken invariant.
 SELECT * FROM {schema}.audit_v1();
+
+-- name: ping
+-- Whether the schema is there and answers.
+SELECT 1 FROM {schema}.run_transitions LIMIT 1;

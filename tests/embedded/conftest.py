@@ -53,13 +53,23 @@ def open_state(template: Path, open_folder: Path) -> Path:
     return copied(template, open_folder / "state")
 
 
+@pytest.fixture(scope="session")
+def adapters_only(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return an import path with the adapters alone: all that `threadhold` exports takes a second to import."""
+    path = tmp_path_factory.mktemp("path")
+    (path / "threadhold").mkdir()
+    (path / "threadhold" / "__init__.py").touch()
+    (path / "threadhold" / "adapters").symlink_to(Path(__file__).parents[2] / "adapters")
+    return path
+
+
 @pytest.fixture
-def supervise() -> Iterator[Supervise]:
+def supervise(adapters_only: Path) -> Iterator[Supervise]:
     """Return what starts supervisors; they are gone after the test."""
     started: list[Supervisor] = []
 
     def start(state: Path, *flags: str) -> Supervisor:
-        started.append(Supervisor(state, *flags))
+        started.append(Supervisor(state, *flags, import_path=adapters_only))
         return started[-1]
 
     yield start

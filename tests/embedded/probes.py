@@ -17,7 +17,6 @@ import redis
 from threadhold.adapters.embedded import Servers
 from threadhold.adapters.embedded.loopback import accepts
 
-_ROOT = Path(__file__).parents[2]
 _SCRIPT = Path(__file__).with_name("supervisor.py")
 
 
@@ -78,10 +77,10 @@ def gone(*urls: str) -> Callable[[], bool]:
 class Supervisor:
     """Another process with the embedded servers; see supervisor.py for the flags."""
 
-    def __init__(self, state: Path, *flags: str) -> None:
+    def __init__(self, state: Path, *flags: str, import_path: Path) -> None:
         self._process = subprocess.Popen(
             [sys.executable, _SCRIPT, state, *flags],
-            env=os.environ | {"PYTHONPATH": str(_ROOT / "src")},
+            env=os.environ | {"PYTHONPATH": str(import_path)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,

@@ -45,11 +45,11 @@ def test_server_folder_that_is_no_folder(tmp_path: Path, kind: Kind) -> None:
 
 
 @each_kind
-def test_port_in_use(state: Path, kind: Kind) -> None:
+def test_port_in_use(tmp_path: Path, kind: Kind) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         with pytest.raises(PortInUse, match=f"port {port} on 127.0.0.1 is in use") as refusal:
-            kind(state, port=port).start()
+            kind(tmp_path, port=port).start()
     assert refusal.value.code == "embedded_port_in_use"
 
 

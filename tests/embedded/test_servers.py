@@ -24,6 +24,11 @@ def both(state: Path) -> Servers:
     return start_servers(state, database_url=None, redis_url=None)
 
 
+def valkey_only(state: Path) -> Servers:
+    """Return what takes the same paths as both, but sooner."""
+    return start_servers(state, database_url="postgresql://db/x", redis_url=None)
+
+
 def test_first_start_creates_everything_silently(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     lines: list[str] = []
     with start_servers(
@@ -71,7 +76,7 @@ def test_of_many_starters_one_owns(state: Path, supervise: Supervise) -> None:
 
 
 def test_starter_that_waits_takes_over_when_the_owner_ends(
-    state: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waits = threading.Event()
 
@@ -79,10 +84,10 @@ def test_starter_that_waits_takes_over_when_the_owner_ends(
         waits.set()
 
     monkeypatch.setattr(servers, "_attach", attach)
-    owner = FileLock(state / "lock")
+    owner = FileLock(tmp_path / "lock")
     assert owner.try_acquire()
     found: list[Servers] = []
-    starter = threading.Thread(target=lambda: found.append(both(state)))
+    starter = threading.Thread(target=lambda: found.append(valkey_only(tmp_path)))
     starter.start()
     assert waits.wait(30)
     owner.close()

@@ -98,6 +98,11 @@ class Watching:
         return [delivery.frame for delivery in self.deliveries if delivery.frame.kind != "head"]
 
     @property
+    def steps(self) -> list[tuple[Frame, Position]]:
+        """What was delivered, with the positions, without heads and the end."""
+        return [(d.frame, d.position) for d in self.deliveries if d.frame.kind not in {"head", "end"}]
+
+    @property
     def marks(self) -> list[str]:
         """What was delivered, in short: `f3`, `7-1`, `gap:lost`, `end:idle`."""
         return [mark(frame) for frame in self.frames]

@@ -40,7 +40,7 @@ def test_a_frame_comes_back_from_its_body(text: str) -> None:
 
 @pytest.mark.parametrize("body", ["", "[]", "{}", "null", '{"thread":"t"}', "{" * 100, "[" * 100_000])
 def test_what_is_no_frame_is_refused(body: str) -> None:
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="the text is not a frame"):
         parse_frame(body)
 
 

@@ -28,7 +28,7 @@ class History:
 
 @st.composite
 def histories(draw: st.DrawFn) -> History:
-    """Runs of facts and live frames, each attempt with a larger fence and a closing fact that names its last frame."""
+    """Runs of facts and live frames; fences grow, and a closing fact names the last frame of its attempt."""
     frames: list[Frame] = []
     seq = fence = 0
     for steps in draw(st.lists(st.lists(st.booleans(), max_size=8), min_size=1, max_size=4)):
@@ -47,7 +47,7 @@ def histories(draw: st.DrawFn) -> History:
 
 
 def watch(history: History, data: st.DataObject) -> list[tuple[Frame, Position]]:
-    """Play a watcher against the stores: snapshots, live arrivals, losses, repetitions and re-subscriptions."""
+    """Play a watcher against the stores: snapshots, arrivals, losses, repetitions, re-subscriptions."""
     position = Position()
     out: list[tuple[Frame, Position]] = []
     published = 0

@@ -1,5 +1,6 @@
 """Processes of ours that a test starts, kills, freezes and thaws."""
 
+import json
 import os
 import signal
 import subprocess
@@ -98,14 +99,14 @@ class Processes:
     def worker(self, *args: str, app: str = AGENTS, env: Mapping[str, str] | None = None) -> Process:
         """Start a worker and return when it takes threads."""
         process = self.start("worker", app, *args, env=env)
-        process.wait_for("worker_ready")
+        process.wait_for('"worker_ready"')
         return process
 
     def api(self, *args: str, app: str = AGENTS, env: Mapping[str, str] | None = None) -> tuple[Process, str]:
         """Start an API replica on a free port and return it with its URL."""
         process = self.start("serve", app, "--port", "0", *args, env=env)
-        line = process.wait_for("api_ready")
-        return process, line.partition("url=")[2].split()[0]
+        line = process.wait_for('"api_ready"')
+        return process, str(json.loads(line)["url"])
 
     def end(self) -> None:
         """Kill what still runs."""

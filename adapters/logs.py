@@ -1,0 +1,42 @@
+"""Structured logs on stderr: for people on a terminal, one JSON object per line everywhere else."""
+
+import logging
+import sys
+from typing import Any, Final
+
+import structlog
+
+QUIET: Final = ("arq", "uvicorn", "httpx", "httpcore", "asyncio", "websockets")
+
+
+def configure_logs(*, level: int = logging.INFO) -> None:
+    """Set up logging for a process of ours. Libraries speak from WARNING on, through the same format."""
+    shared: list[Any] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    terminal = sys.stderr.isatty()
+    rendered: list[Any] = (
+        [structlog.dev.ConsoleRenderer()]
+        if terminal
+        else [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(default=str)]
+    )
+    structlog.configure(
+        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        cache_logger_on_first_use=True,
+    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *rendered],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers = [handler]
+    root.setLevel(level)
+    for name in QUIET:
+        logging.getLogger(name).setLevel(logging.WARNING)

@@ -1,0 +1,191 @@
+"""The processes of a stack: `dev`, `serve`, `worker`, `migrate`. Each runs until SIGINT or SIGTERM."""
+
+import asyncio
+import signal
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from threadhold.adapters.bootstrap import Parts, make_runner, open_parts, running_worker, worker_id
+from threadhold.adapters.embedded import Servers, start_servers
+from threadhold.adapters.http.app import create_api
+from threadhold.adapters.http.gate import LOOPBACK
+from threadhold.adapters.http.server import ApiServer, listen
+from threadhold.adapters.logs import configure_logs
+from threadhold.adapters.settings import Settings
+from threadhold.runner.app import Threadhold
+from threadhold.runner.worker import Worker
+from threadhold.storage import migrate as migrations
+from threadhold.storage.work import PostgresWork
+
+log = structlog.get_logger(__name__)
+
+OnReady = Callable[[str], Awaitable[None]]
+# Workers of `dev` are named so. Who owns the embedded database knows that an earlier one of them is gone.
+DEV: Final = "dev"
+# Whoever presses Ctrl-C on a notebook does not want to wait for a long run.
+DEV_GRACE: Final = timedelta(seconds=1)
+
+
+@contextmanager
+def embedded_servers(settings: Settings) -> Iterator[tuple[Settings, Servers]]:
+    """Start the servers that were not named, or attach to those that another process runs in the state folder.
+
+    Raises:
+        EmbeddedError: if they cannot be had.
+    """
+    servers = start_servers(
+        Path(settings.state),
+        database_url=settings.database_url,
+        redis_url=settings.redis_url,
+        progress=lambda line: log.info("embedded", step=line),
+    )
+    with servers:
+        urls = {"database_url": servers.database_url, "redis_url": servers.redis_url}
+        yield settings.model_copy(update=urls), servers
+
+
+async def dev(
+    app: Threadhold, settings: Settings, *, host: str, port: int, target: str, on_ready: OnReady | None = None
+) -> None:
+    """Run everything in one process: servers as needed, migrations, an API and a worker.
+
+    Raises:
+        ListenError, EmbeddedError, Unavailable.
+    """
+    configure_logs()
+    listening = listen(host, port)
+    try:
+        with embedded_servers(settings) as (ready, servers):
+            await _migrate(ready)
+            async with open_parts(ready) as parts:
+                if servers.owned and settings.database_url is None:
+                    await _bury(parts)
+                await _serve(app, parts, listening, host=host, on_ready=on_ready, executing=True)
+    finally:
+        listening.close()
+
+
+async def serve(app: Threadhold, settings: Settings, *, host: str, port: int) -> None:
+    """Run an API replica.
+
+    Raises:
+        ListenError, EmbeddedError, Unavailable.
+    """
+    configure_logs()
+    listening = listen(host, port)
+    try:
+        async with _stack(settings) as parts:
+            await _serve(app, parts, listening, host=host)
+    finally:
+        listening.close()
+
+
+async def worker(app: Threadhold, settings: Settings, *, capacity: int, name: str | None = None) -> None:
+    """Run a worker.
+
+    Raises:
+        EmbeddedError, Unavailable.
+    """
+    configure_logs()
+    ending = _until_told()
+    async with _stack(settings) as parts:
+        id = worker_id(name)
+        async with running_worker(app, parts, id=id, capacity=capacity):
+            log.info("worker_ready", worker=id, agents=list(app.names), capacity=capacity)
+            await ending.wait()
+            log.info("worker_ending", worker=id)
+    log.info("worker_ended", worker=id)
+
+
+async def migrate(settings: Settings) -> list[str]:
+    """Bring the database to this version and return what was applied.
+
+    Raises:
+        EmbeddedError, Unavailable, ChangedMigration.
+    """
+    with embedded_servers(settings) as (ready, _):
+        return await _migrate(ready)
+
+
+async def _migrate(settings: Settings) -> list[str]:
+    assert settings.database_url is not None
+    applied = await migrations.migrate(settings.database_url, schema=settings.db_schema)
+    if applied:
+        log.info("migrated", applied=applied)
+    return applied
+
+
+@asynccontextmanager
+async def _stack(settings: Settings) -> AsyncIterator[Parts]:
+    """Open the parts; an embedded database is migrated on the way, one of yours is not."""
+    with embedded_servers(settings) as (ready, _):
+        if settings.database_url is None:
+            await _migrate(ready)
+        async with open_parts(ready) as parts:
+            yield parts
+
+
+async def _bury(parts: Parts) -> None:
+    """Let the claims of an earlier `dev` lapse at once: the folder's lock proves that it is gone."""
+    settings = parts.settings
+    work = PostgresWork(parts.database, worker=DEV, ttl=settings.claim_ttl)
+    if claims := await work.disown(f"{DEV}-"):
+        log.warning("earlier_claims_lapsed", claims=claims)
+
+
+async def _serve(
+    app: Threadhold,
+    parts: Parts,
+    listening: socket.socket,
+    *,
+    host: str,
+    on_ready: OnReady | None = None,
+    executing: bool = False,
+) -> None:
+    """Serve until told to end; with `executing`, run the agents here as well."""
+    ending, drain = _until_told(), asyncio.Event()
+    runner = make_runner(app, parts)
+    if host not in LOOPBACK:
+        log.warning(
+            "api_open", host=host, detail="there is no authentication yet: every caller acts as 'local'"
+        )
+    hosts = LOOPBACK if host in LOOPBACK else None
+    api = create_api(runner, health=parts.health, drain=drain, hosts=hosts)
+    server = ApiServer(api, listening=listening, drain=drain)
+    async with AsyncExitStack() as stack:
+        if executing:
+            await stack.enter_async_context(_dev_worker(app, parts))
+        serving = asyncio.create_task(server.serve(), name="api")
+        url = f"http://{host}:{server.port}"
+        log.info("api_ready", url=url, agents=list(app.names))
+        if on_ready is not None:
+            await on_ready(url)
+        told = asyncio.create_task(ending.wait(), name="signal")
+        await asyncio.wait({serving, told}, return_when=asyncio.FIRST_COMPLETED)
+        told.cancel()
+        server.should_exit = True
+        await serving
+        await runner.aclose()
+    log.info("api_ended", url=url)
+
+
+def _dev_worker(app: Threadhold, parts: Parts) -> AbstractAsyncContextManager[Worker]:
+    settings = parts.settings.model_copy(update={"grace": min(parts.settings.grace, DEV_GRACE)})
+    id = worker_id(DEV)
+    return running_worker(app, replace(parts, settings=settings), id=id, capacity=settings.capacity)
+
+
+def _until_told() -> asyncio.Event:
+    """Return an event that SIGINT or SIGTERM sets."""
+    told = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, told.set)
+    return told

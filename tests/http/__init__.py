@@ -1,0 +1,1 @@
+"""The HTTP doors over a real server and real clients, on a Runner that does what a test says."""
