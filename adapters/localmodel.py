@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import httpx2
 import structlog
+from pydantic_ai.settings import ModelSettings
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
@@ -57,7 +58,11 @@ def local_model() -> "Model":
 
     client = httpx2.AsyncClient(transport=_LazyTransport(_SERVER), timeout=httpx2.Timeout(600, connect=60))
     provider = OpenAIProvider(base_url="http://localmodel.invalid/v1", api_key="none", http_client=client)
-    return OpenAIChatModel("smollm2-135m", provider=provider, settings={"max_tokens": ANSWER_TOKENS_MAX})
+    # So small a model wanders off when it is sampled, and repeats itself when it is not.
+    settings = ModelSettings(
+        temperature=0.0, max_tokens=ANSWER_TOKENS_MAX, extra_body={"repeat_penalty": 1.1}
+    )
+    return OpenAIChatModel("smollm2-135m", provider=provider, settings=settings)
 
 
 class _Server:

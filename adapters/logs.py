@@ -10,7 +10,10 @@ QUIET: Final = ("arq", "uvicorn", "httpx", "httpcore", "asyncio", "websockets")
 
 
 def configure_logs(*, level: int = logging.INFO) -> None:
-    """Set up logging for a process of ours. Libraries speak from WARNING on, through the same format."""
+    """Set up logging for a process of ours. Libraries speak from WARNING on, through the same format.
+
+    Tracebacks are plain: the fancy ones print local variables, which are slow to render and may hold secrets.
+    """
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
@@ -18,7 +21,7 @@ def configure_logs(*, level: int = logging.INFO) -> None:
     ]
     terminal = sys.stderr.isatty()
     rendered: list[Any] = (
-        [structlog.dev.ConsoleRenderer()]
+        [structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)]
         if terminal
         else [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(default=str)]
     )

@@ -17,7 +17,7 @@ def recent(messages: list[ModelMessage]) -> list[ModelMessage]:
 
 agent = Agent(
     local_model(),
-    instructions="You are a friendly assistant. Answer in at most three short sentences.",
+    instructions="You are a helpful assistant who speaks English.",
     capabilities=[ProcessHistory(recent)],
 )
 

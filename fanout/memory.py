@@ -7,9 +7,12 @@ import asyncio
 from bisect import bisect_right
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Final
 
 from threadhold.fanout.frame import Frame
-from threadhold.fanout.ports import AppendOutcome, Confirmed, LiveArrived, Rung, Signal
+from threadhold.fanout.ports import AppendOutcome, Confirmed, Dropped, LiveArrived, Rung, Signal
+
+_SIGNALS_MAX: Final = 8192
 
 
 class MemoryLive:
@@ -120,7 +123,9 @@ class MemorySubscriber:
             self.push(signal)
 
     def push(self, signal: Signal) -> None:
-        """Queue a signal for `signals`."""
+        """Queue a signal for `signals`; too many are replaced by what makes the hub read everything again."""
+        if len(self._signals) >= _SIGNALS_MAX:
+            self._signals = deque([Dropped(), *(Confirmed(thread=thread) for thread in self._threads)])
         self._signals.append(signal)
         self._wake.set()
 

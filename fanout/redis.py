@@ -142,7 +142,14 @@ class RedisLive(RedisSignals):
         key, start = self._names.stream(thread), f"({stream_id(*after)}"
         command = self._client.xrange(key, min=start, count=limit)
         entries = await _ask("read live frames", command, within=_HINT_MAX)
-        return [parse_frame(fields[b"f"]) for _, fields in entries]
+        frames: list[Frame] = []
+        for entry, fields in entries:
+            # An entry that is no frame is left out; the hole that it leaves is marked for the watchers.
+            try:
+                frames.append(parse_frame(fields[b"f"]))
+            except (KeyError, ValueError):
+                log.warning("live_frame_unreadable", thread=thread, entry=entry.decode())
+        return frames
 
     async def ring(self, thread: str, seq: int) -> None:
         """Tell all watching processes that the thread's log has grown to `seq`, within a second.

@@ -58,10 +58,11 @@ class Watcher:
 
     __slots__ = (
         "_ahead",
+        "_news",
         "_queue",
         "_queue_max",
         "_retried",
-        "_wake",
+        "_waiter",
         "beaten",
         "delivered",
         "failure",
@@ -87,7 +88,8 @@ class Watcher:
         self._queue_max = queue_max
         self._retried: Item | None = None
         self._ahead: tuple[int, int] | None = None
-        self._wake = asyncio.Event()
+        self._news = False
+        self._waiter: asyncio.Future[None] | None = None
 
     def offer(self, item: Item) -> bool:
         """Queue an item; tell whether there was room.
@@ -99,28 +101,26 @@ class Watcher:
             self._queue.clear()
             self.stale = True
         self._queue.append(item)
-        self._wake.set()
+        self.rouse()
         return room
 
     def take(self) -> Delivery | None:
         """Return what comes next, or None if there is nothing or the watcher has become stale."""
-        delivery = self.ready.popleft() if self.ready else self._next()
-        if delivery is not None:
-            self.delivered = delivery.position
-        return delivery
-
-    def _next(self) -> Delivery | None:
-        while self._queue and not self.stale:
+        while not self.ready and self._queue and not self.stale:
             item = self._queue[0]
             step = item.step(self.position)
             if step == "reread":
                 self._reread(item)
-                return self.ready.popleft() if self.ready else None
+                continue
             self._queue.popleft()
             if isinstance(step, Delivery):
-                self.position = step.position
+                self.position = self.delivered = step.position
                 return step
-        return None
+        if not self.ready:
+            return None
+        delivery = self.ready.popleft()
+        self.delivered = delivery.position
+        return delivery
 
     def _reread(self, item: Item) -> None:
         """Go back to the stores for what is missing before the item, once; then go on behind a gap."""
@@ -136,11 +136,9 @@ class Watcher:
             self.position = position
 
     def is_ahead(self, head_no: int) -> bool:
-        """Tell whether the watcher is ahead of the log, given that the head of the reading `head_no` is
-        behind it.
+        """Tell whether the watcher is ahead of the log; the head of the reading `head_no` says so.
 
-        That reading may have begun before the newest fact was committed; a second one, begun after it,
-        decides.
+        That reading may have begun before the newest fact was committed; a second one decides.
         """
         if self._ahead is None or self._ahead[0] != self.position.seq:
             self._ahead = (self.position.seq, head_no)
@@ -149,21 +147,26 @@ class Watcher:
     def mark_stale(self) -> None:
         """Make the watcher read its backlog before anything else."""
         self.stale = True
-        self._wake.set()
+        self.rouse()
 
     def fail(self, reason: str) -> None:
         """Make the watch end with a typed error."""
         self.failure = reason
-        self._wake.set()
+        self.rouse()
 
     def rouse(self) -> None:
         """Let the watcher look around."""
-        self._wake.set()
+        self._news = True
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
 
     async def wait(self) -> None:
         """Wait until something has happened since the last wait."""
-        await self._wake.wait()
-        self._wake.clear()
+        if not self._news:
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+        self._news = False
 
 
 class Topic:

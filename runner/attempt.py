@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import traceback
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
@@ -163,7 +164,8 @@ class Attempt:
 
     def _failed(self, error: Exception, messages: list[ModelMessage] | None) -> Segment:
         """Type a failure. The traceback goes to the log of the operator, never to a watcher."""
-        log.warning("run_failed", run=self.start.run, agent=self.start.agent, exc_info=error)
+        trace = "".join(traceback.format_exception(error))
+        log.warning("run_failed", run=self.start.run, agent=self.start.agent, traceback=trace)
         kind = error.reason if isinstance(error, RunFailure) else type(error).__name__
         spent = isinstance(error, UsageLimitExceeded)
         reason = FailReason.BUDGET_EXHAUSTED if spent else FailReason.ERROR

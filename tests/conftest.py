@@ -8,7 +8,14 @@ import pytest
 
 from tests.support.processes import Processes, processes
 from tests.support.servers import Stack, TestServers
+from threadhold.adapters.logs import configure_logs
 from threadhold.storage.pool import Database
+
+
+@pytest.fixture(scope="session", autouse=True)
+def logs() -> None:
+    """Log as our processes do."""
+    configure_logs()
 
 
 @pytest.fixture(scope="session")

@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -41,6 +42,7 @@ class Child:
         self._process = process
         self._watcher = watcher
         self._owner_pid = os.getpid()
+        _children.add(self)
 
     @property
     def pid(self) -> int:
@@ -73,6 +75,11 @@ class Child:
             self._process.send_signal(number)
             self.wait(patience_s)
 
+    def forget(self) -> None:
+        """Let go of the watcher's pipe, in a forked copy: only the owner's end may keep the watcher waiting."""
+        if self._watcher is not None and self._watcher.stdin is not None:
+            self._watcher.stdin.close()
+
     def _dismiss_watcher(self) -> None:
         watcher, self._watcher = self._watcher, None
         if watcher is not None and watcher.stdin is not None:
@@ -80,6 +87,17 @@ class Child:
                 watcher.stdin.write(b"\n")
                 watcher.stdin.close()
             watcher.wait()
+
+
+_children: weakref.WeakSet[Child] = weakref.WeakSet()
+
+
+def _forget_all() -> None:
+    for child in list(_children):
+        child.forget()
+
+
+os.register_at_fork(after_in_child=_forget_all)
 
 
 def spawn(

@@ -103,24 +103,26 @@ def allowed_methods(request: Request) -> list[str]:
     ]
 
 
-def _told(request: Request, error: Exception) -> Response:
+async def _told(request: Request, error: Exception) -> Response:
     return problem_response(refusal(error))
 
 
-def _http_error(request: Request, error: Exception) -> Response:
+async def _http_error(request: Request, error: Exception) -> Response:
     """Tell what the framework refuses by itself in our own words."""
     assert isinstance(error, HTTPException)
     match error.status_code:
         case 404:
-            return _told(request, UnknownPath(request.url.path))
+            return await _told(request, UnknownPath(request.url.path))
         case 405:
             allowed = allowed_methods(request)
             told = refusal(MethodNotAllowed(request.method, allowed))
             return problem_response(told, headers={"Allow": ", ".join(allowed)})
         case 400:
-            return _told(request, MalformedJson("the body is not JSON in UTF-8, or it is nested too deeply"))
+            return await _told(
+                request, MalformedJson("the body is not JSON in UTF-8, or it is nested too deeply")
+            )
         case 413:
-            return _told(request, BodyTooLarge(BODY_BYTES_MAX))
+            return await _told(request, BodyTooLarge(BODY_BYTES_MAX))
         case status:
             title = HTTPStatus(status).phrase
             return problem_response(
@@ -128,9 +130,9 @@ def _http_error(request: Request, error: Exception) -> Response:
             )
 
 
-def _invalid(request: Request, error: Exception) -> Response:
+async def _invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    return _told(request, _what_is_invalid(request, error.errors()))
+    return await _told(request, _what_is_invalid(request, error.errors()))
 
 
 def _what_is_invalid(request: Request, errors: Sequence[Any]) -> DoorError:

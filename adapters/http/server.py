@@ -17,6 +17,7 @@ from threadhold.adapters.http.errors import BODY_BYTES_MAX
 from threadhold.adapters.http.session import ABORT
 
 BACKLOG: Final = 2048
+PORT_MAX: Final = 65_535
 GRACEFUL_S: Final = 3
 GOODBYE_S: Final = 1.5
 _PEER_TIMEOUT_MS: Final = 30_000
@@ -64,28 +65,31 @@ def listen(host: str, port: int) -> socket.socket:
         PortInUse: somebody else listens there.
         ListenError: the host is not of this machine, or the port is not ours to take.
     """
+    if not 0 <= port <= PORT_MAX:
+        # The resolver would quietly take the rest of a division.
+        raise ListenError(host, port, f"a port is a number from 0 to {PORT_MAX}")
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         listening = socket.socket(family, kind, protocol)
-    except (OSError, OverflowError) as error:
+    except OSError as error:
         raise ListenError(host, port, _reason(error)) from None
     try:
         _prepare(listening)
         listening.bind(address)
         listening.listen(BACKLOG)
-    except (OSError, OverflowError) as error:
+    except OSError as error:
         listening.close()
-        if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
+        if error.errno == errno.EADDRINUSE:
             raise PortInUse(host, port) from None
         raise ListenError(host, port, _reason(error)) from None
     return listening
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: OSError) -> str:
     """Return an error's text without its number."""
-    return (getattr(error, "strerror", None) or str(error)).lower()
+    return (error.strerror or str(error)).lower()
 
 
 def _prepare(listening: socket.socket) -> None:

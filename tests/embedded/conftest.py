@@ -1,39 +1,32 @@
-"""A state folder with a database in it, made once and copied for each test; supervisors that end with it."""
+"""A state folder with a database in it, handed from test to test; supervisors that end with their test."""
 
 import os
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.embedded.probes import Supervisor
 from threadhold.adapters.embedded import EmbeddedPostgres
+from threadhold.adapters.embedded.locks import FileLock
 
 Supervise = Callable[..., Supervisor]
 
 
 @pytest.fixture(scope="session")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a state folder whose database was created."""
-    state = tmp_path_factory.mktemp("template") / "state"
-    server = EmbeddedPostgres(state)
-    server.start()
-    server.stop()
-    return state
+def spare(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return where the database is between two tests; nothing is there before the first."""
+    return tmp_path_factory.mktemp("spare") / "state"
 
 
 @pytest.fixture
-def state(template: Path, tmp_path: Path) -> Path:
-    """Return a state folder of the test's own."""
-    return copied(template, tmp_path / "state")
-
-
-def copied(state: Path, new: Path) -> Path:
-    """Copy a state folder; not with shutil.copytree, which as root would not keep the owner of the data."""
-    subprocess.run(["cp", "-Rp", state, new], check=True)
-    return new
+def state(spare: Path, tmp_path: Path) -> Iterator[Path]:
+    """Lend the test a state folder with a database in it."""
+    with lent(spare, tmp_path / "state") as place:
+        yield place
 
 
 @pytest.fixture
@@ -48,14 +41,41 @@ def open_folder() -> Iterator[Path]:
 
 
 @pytest.fixture
-def open_state(template: Path, open_folder: Path) -> Path:
-    """Return a state folder of the test's own that every user can reach."""
-    return copied(template, open_folder / "state")
+def open_state(spare: Path, open_folder: Path) -> Iterator[Path]:
+    """Lend the test a state folder with a database in it, where every user can reach it."""
+    with lent(spare, open_folder / "state") as place:
+        yield place
+
+
+@contextmanager
+def lent(spare: Path, place: Path) -> Iterator[Path]:
+    """Move the database to where a test wants it, and back if the test has left it in order.
+
+    Creating one takes a second, and copying one hardly less.
+    """
+    if spare.exists():
+        spare.rename(place)
+    else:
+        server = EmbeddedPostgres(place)
+        server.start()
+        server.stop()
+    yield place
+    if place.exists() and all(ended(lock) for lock in place.glob("*/server.lock")):
+        place.rename(spare)
+
+
+def ended(path: Path) -> bool:
+    """Tell whether the server that held the lock is gone, or goes within some seconds."""
+    lock = FileLock(path)
+    try:
+        return lock.acquire(timeout_s=5, waiting=lambda waited_s: None)
+    finally:
+        lock.close()
 
 
 @pytest.fixture(scope="session")
 def adapters_only(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return an import path with the adapters alone: all that `threadhold` exports takes a second to import."""
+    """Return an import path with the adapters alone: `threadhold` as a whole takes a second."""
     path = tmp_path_factory.mktemp("path")
     (path / "threadhold").mkdir()
     (path / "threadhold" / "__init__.py").touch()

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,12 +22,15 @@ _SCRIPT = Path(__file__).with_name("supervisor.py")
 
 
 def sql(url: str, statement: str) -> Any:
-    """Return the one value that a statement yields, over a connection of its own."""
+    """Return the one value that the last of the statements yields, over a connection of its own."""
 
     async def ask() -> Any:
         connection = await asyncpg.connect(url)
         try:
-            return await connection.fetchval(statement)
+            *before, last = statement.split(";")
+            for one in before:
+                await connection.execute(one)
+            return await connection.fetchval(last)
         finally:
             await connection.close()
 
@@ -39,12 +43,14 @@ def command(url: str, *words: str) -> Any:
         return client.execute_command(*words)
 
 
-def remember(database_url: str, redis_url: str) -> None:
-    """Write a row and a key that a restart must not lose."""
-    sql(database_url, "CREATE TABLE kept AS SELECT 'row' AS what")
-    command(redis_url, "SET", "kept", "key")
-    # Redis promises a write after it was synced; once a second it would do so by itself.
+def remember(database_url: str, redis_url: str) -> tuple[str, str]:
+    """Write a row and a key that a restart must not lose, and return them."""
+    row, key = uuid.uuid4().hex, uuid.uuid4().hex
+    sql(database_url, f"DROP TABLE IF EXISTS kept; CREATE TABLE kept AS SELECT '{row}' AS what")
+    command(redis_url, "SET", "kept", key)
+    # The server syncs its log once a second; it answers this when it has.
     command(redis_url, "WAITAOF", "1", "0", "5000")
+    return row, key
 
 
 def remembered(servers: Servers) -> tuple[str, str]:
@@ -80,7 +86,7 @@ class Supervisor:
     def __init__(self, state: Path, *flags: str, import_path: Path) -> None:
         self._process = subprocess.Popen(
             [sys.executable, _SCRIPT, state, *flags],
-            env=os.environ | {"PYTHONPATH": str(import_path)},
+            env=os.environ | {"PYTHONPATH": os.pathsep.join([str(import_path), *sys.path])},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,

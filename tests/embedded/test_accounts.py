@@ -69,10 +69,12 @@ def test_binaries_below_a_closed_folder(
 
 
 @root_only
-def test_existing_data_keep_their_owner(open_state: Path) -> None:
-    data = next(open_state.glob("postgres-*/data"))
+def test_existing_data_keep_their_owner(open_folder: Path, state: Path) -> None:
+    copy = open_folder / "state"
+    subprocess.run(["cp", "-Rp", state, copy], check=True)
+    data = next(copy.glob("postgres-*/data"))
     subprocess.run(["chown", "-R", "12345:12345", data], check=True)
-    server = start_and_ask(open_state)
+    server = start_and_ask(copy)
     assert server._runs_as is not None
     assert server._runs_as.uid == 12345
 

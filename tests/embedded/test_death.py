@@ -21,34 +21,34 @@ def recorded_pids(state: Path) -> list[int]:
 def test_servers_die_with_their_owner(open_state: Path, supervise: Supervise, flag: str) -> None:
     owner = supervise(open_state, flag)
     up = owner.report()
-    remember(up["database_url"], up["redis_url"])
+    kept = remember(up["database_url"], up["redis_url"])
     owner.kill()
     assert eventually(gone(up["database_url"], up["redis_url"]), within_s=1.0)
     with start_servers(open_state, database_url=None, redis_url=None) as again:
         assert again.owned
-        assert remembered(again) == ("row", "key")
+        assert remembered(again) == kept
 
 
 def test_start_right_after_the_owner_was_killed(state: Path, supervise: Supervise) -> None:
     owner = supervise(state)
     up = owner.report()
-    remember(up["database_url"], up["redis_url"])
+    kept = remember(up["database_url"], up["redis_url"])
     owner.kill()
     with start_servers(state, database_url=None, redis_url=None) as again:
-        assert remembered(again) == ("row", "key")
+        assert remembered(again) == kept
 
 
 def test_data_survive_the_death_of_everything(state: Path, supervise: Supervise) -> None:
     owner = supervise(state)
     up = owner.report()
-    remember(up["database_url"], up["redis_url"])
+    kept = remember(up["database_url"], up["redis_url"])
     pids = recorded_pids(state)
     owner.kill()
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):  # It was quick to follow its owner.
             os.kill(pid, signal.SIGKILL)
     with start_servers(state, database_url=None, redis_url=None) as again:
-        assert remembered(again) == ("row", "key")
+        assert remembered(again) == kept
 
 
 def test_half_created_database_is_thrown_away(tmp_path: Path) -> None:
@@ -75,12 +75,16 @@ def test_ctrl_c_reaches_the_owner_only(state: Path, supervise: Supervise) -> Non
     assert gone(up["database_url"], up["redis_url"])()
 
 
-def test_forked_copy_of_the_owner_neither_stops_nor_keeps_anything(state: Path, supervise: Supervise) -> None:
-    owner = supervise(state, "--fork")
+@pytest.mark.parametrize("flags", [(), ("--without-setpriv",)])
+def test_forked_copy_of_the_owner_neither_stops_nor_keeps_anything(
+    open_state: Path, supervise: Supervise, flags: tuple[str, ...]
+) -> None:
+    owner = supervise(open_state, "--fork", *flags)
     up = owner.report()
     assert sql(up["database_url"], "SELECT 1") == 1
     owner.kill()  # The copy lives on; its standard input is still open.
-    with start_servers(state, database_url=None, redis_url=None) as again:
+    assert eventually(gone(up["database_url"], up["redis_url"]), within_s=1.0)
+    with start_servers(open_state, database_url=None, redis_url=None) as again:
         assert again.owned
 
 

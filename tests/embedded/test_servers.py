@@ -49,10 +49,10 @@ def test_first_start_creates_everything_silently(tmp_path: Path, capfd: pytest.C
 
 def test_data_are_kept_over_an_orderly_restart(state: Path) -> None:
     with both(state) as first:
-        remember(first.database_url, first.redis_url)
+        kept = remember(first.database_url, first.redis_url)
     assert gone(first.database_url, first.redis_url)()
     with both(state) as second:
-        assert remembered(second) == ("row", "key")
+        assert remembered(second) == kept
     assert "database system is shut down" in (next(state.glob("postgres-*")) / "server.log").read_text()
 
 
@@ -96,12 +96,10 @@ def test_starter_that_waits_takes_over_when_the_owner_ends(
     found[0].stop()
 
 
-def test_addresses_of_a_killed_owner_are_not_believed(state: Path) -> None:
-    (state / "servers.json").write_text(
-        '{"database_url": "postgresql://127.0.0.1:1/x", "redis_url": "redis://'
-    )
-    with both(state) as up, both(state) as guest:
-        assert guest.database_url == up.database_url
+def test_addresses_of_a_killed_owner_are_not_believed(tmp_path: Path) -> None:
+    (tmp_path / "servers.json").write_text('{"database_url": null, "redis_url": "redis://127.0.0.1:1/0", "o')
+    with valkey_only(tmp_path) as up, valkey_only(tmp_path) as guest:
+        assert guest.redis_url == up.redis_url
 
 
 def test_urls_of_ones_own_start_nothing(tmp_path: Path) -> None:
@@ -136,6 +134,7 @@ def test_path_may_be_long_and_have_spaces(tmp_path: Path, state: Path) -> None:
         with both(awkward) as up:
             assert sql(up.database_url, "SELECT 1") == 1
             assert command(up.redis_url, "PING") is True
+    awkward.rename(state)
 
 
 def test_state_may_be_a_relative_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -127,6 +127,15 @@ class TestTheLiveLog:
             await log.append(THREAD, 7, [live(7, n) for n in range(1, 1001)])
             assert 100 <= await client.xlen(f"{PREFIX}live:{THREAD}") < 400
 
+    async def test_leaves_out_what_is_no_frame(self, redis_url: str) -> None:
+        async with commands(redis_url) as client:
+            log = RedisLive(client, prefix=PREFIX)
+            await log.append(THREAD, 7, [live(7, 1)])
+            await client.xadd(f"{PREFIX}live:{THREAD}", {"f": "{"}, id="7-2")
+            await client.xadd(f"{PREFIX}live:{THREAD}", {"other": "x"}, id="7-3")
+            await log.append(THREAD, 7, [live(7, 4)])
+            assert [f.n for f in await log.live(THREAD, after=(0, 0), limit=9)] == [1, 4]
+
     async def test_publishes_only_a_pointer_to_a_big_frame(self, redis_url: str) -> None:
         async with commands(redis_url) as client, ears(redis_url) as hearing:
             await hearing.subscriber.subscribe(THREAD)

@@ -8,18 +8,11 @@ import pytest
 from structlog.testing import capture_logs
 
 from tests.http.scripted import AGENT, Api, serving
-from threadhold.adapters.http.errors import WIRE, refusal
 from threadhold.runner import errors
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 PROBLEM = "application/problem+json"
-
-
-def kinds(base: type[errors.RunnerError]) -> set[type[errors.RunnerError]]:
-    """Return all errors below one that the Runner itself has."""
-    own = [kind for kind in base.__subclasses__() if kind.__module__ == errors.__name__]
-    return set(own).union(*(kinds(kind) for kind in own))
 
 
 def assert_problem(answer: httpx.Response, status: int, code: str) -> dict[str, Any]:
@@ -31,24 +24,6 @@ def assert_problem(answer: httpx.Response, status: int, code: str) -> dict[str, 
     assert problem["title"]
     assert "Traceback" not in answer.text
     return problem
-
-
-def test_every_error_of_the_runner_has_a_row() -> None:
-    assert set(WIRE) == kinds(errors.RunnerError)
-
-
-def test_what_may_be_tried_again_says_when() -> None:
-    for kind, row in WIRE.items():
-        assert (row.retry_after is not None) == (row.status in {429, 503}), kind
-        assert kind.retryable or row.retry_after is None, kind
-
-
-def test_an_applications_own_error_is_told_as_its_ancestor() -> None:
-    class OutOfHours(errors.Forbidden):
-        code = "out_of_hours"
-
-    told = refusal(OutOfHours("send"))
-    assert (told.status, told.code) == (403, "out_of_hours")
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import time
 
 from pydantic_ai import Agent, RunContext
 
-from tests.support.scripted import scripted_model
+from tests.support.scripted import opened, scripted_model
 from threadhold import Hosted, Rejection, RunFailure, RunIdentity, Threadhold
 
 agent: Agent[RunIdentity, str] = Agent(
@@ -29,6 +29,13 @@ async def nap(seconds: float) -> str:
     """Sleep without holding the loop."""
     await asyncio.sleep(seconds)
     return f"napped {seconds}"
+
+
+@agent.tool_plain
+async def hold(gate: str) -> str:
+    """Wait until the test opens a gate."""
+    await opened(gate)
+    return "let go"
 
 
 @agent.tool_plain

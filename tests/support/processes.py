@@ -7,11 +7,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
+from tests.support.waiting import until
+
 AGENTS = str(Path(__file__).parent / "agents.py") + ":app"
+
+# Importing everything takes three seconds of one core; other things may run on this machine as well.
+START_S_MAX = 60.0
+END_S_MAX = 3.0
 
 
 class Process:
@@ -52,7 +58,15 @@ class Process:
 
     def terminate(self, *, within: float = 30.0) -> int:
         """Ask it to end, as a deploy would, and return its exit code."""
+        self.ask_to_end()
+        return self.wait(within=within)
+
+    def ask_to_end(self) -> None:
+        """Ask it to end, as a deploy would."""
         self._process.send_signal(signal.SIGTERM)
+
+    def wait(self, *, within: float = 30.0) -> int:
+        """Wait for its end and return its exit code."""
         return self._process.wait(within)
 
     def ended(self) -> int | None:
@@ -63,7 +77,22 @@ class Process:
         """Return what it has written so far."""
         return self.log.read_text(errors="replace")
 
-    def wait_for(self, text: str, *, within: float = 30.0) -> str:
+    async def says(self, *texts: str, within: float = 30.0) -> str:
+        """Return the first line of its log that contains these texts, without holding up the test's own tasks."""
+
+        async def look() -> str:
+            lines = self.text().splitlines()
+            return next((line for line in lines if all(text in line for text in texts)), "")
+
+        return await until(
+            look, within=within, what=lambda: f"{texts} from {self._args[3:]}, which wrote {self.text()[-3000:]}"
+        )
+
+    def url(self) -> str:
+        """Return where its API listens, as soon as it does."""
+        return str(json.loads(self.wait_for('"api_ready"'))["url"])
+
+    def wait_for(self, text: str, *, within: float = START_S_MAX) -> str:
         """Return the first line of its log that contains a text.
 
         Raises:
@@ -105,14 +134,24 @@ class Processes:
     def api(self, *args: str, app: str = AGENTS, env: Mapping[str, str] | None = None) -> tuple[Process, str]:
         """Start an API replica on a free port and return it with its URL."""
         process = self.start("serve", app, "--port", "0", *args, env=env)
-        line = process.wait_for('"api_ready"')
-        return process, str(json.loads(line)["url"])
+        return process, process.url()
+
+    def errors(self) -> list[str]:
+        """Return the log lines that report a fault of ours."""
+        lines = [line for process in self._started for line in process.text().splitlines()]
+        return [line for line in lines if '"level": "error"' in line or line.startswith("Traceback")]
 
     def end(self) -> None:
-        """Kill what still runs."""
-        for process in self._started:
-            if process.ended() is None:
-                process.kill()
+        """End what still runs, in an orderly way as far as it takes part."""
+        left = [process for process in self._started if process.ended() is None]
+        for process in left:
+            process.thaw()
+            process.ask_to_end()
+        end = time.monotonic() + END_S_MAX
+        for process in left:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(within=max(0.0, end - time.monotonic()))
+            process.kill()
 
 
 @contextmanager

@@ -5,6 +5,7 @@ A message is a script: steps separated by `;;`, one per model request. Within a 
     say TEXT            one text delta
     words N SECONDS     N deltas "w1 ", "w2 ", ... with a pause before each
     call TOOL JSON      a tool call
+    hold GATE           nothing until the test opens the gate, by making a file of that name
     raise TEXT          the provider fails
 
 Other messages (steering, or a message after a stop) are not scripts; when the steps are used up, or there are none, the
@@ -14,12 +15,14 @@ model answers with what it has been told since: `heard: a, b`.
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, UserPromptPart
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 
-VERBS = ("say ", "words ", "call ", "raise ")
+VERBS = ("say ", "words ", "hold ", "call ", "raise ")
+GATE_LOOK_S = 0.02
 
 
 def prompts(messages: list[ModelMessage]) -> list[str]:
@@ -75,6 +78,8 @@ async def play(verb: str, rest: str, index: int, turn: int) -> AsyncIterator[Any
             for word in range(1, int(count) + 1):
                 await asyncio.sleep(float(pause))
                 yield f"w{word} "
+        case "hold":
+            await opened(rest)
         case "call":
             tool, _, args = rest.partition(" ")
             json.loads(args or "{}")
@@ -83,6 +88,12 @@ async def play(verb: str, rest: str, index: int, turn: int) -> AsyncIterator[Any
             }
         case _:
             raise RuntimeError(rest or f"unknown item {verb!r}")
+
+
+async def opened(gate: str) -> None:
+    """Return when a gate is open."""
+    while not Path(gate).exists():
+        await asyncio.sleep(GATE_LOOK_S)
 
 
 def scripted_model() -> FunctionModel:

@@ -9,7 +9,7 @@ T = TypeVar("T")
 LOOK_EVERY_S = 0.02
 
 
-async def until(look: Callable[[], Awaitable[T]], *, within: float = 20.0, what: str = "") -> T:
+async def until(look: Callable[[], Awaitable[T]], *, within: float = 20.0, what: str | Callable[[], str] = "") -> T:
     """Return the first true answer of `look`.
 
     Raises:
@@ -21,5 +21,6 @@ async def until(look: Callable[[], Awaitable[T]], *, within: float = 20.0, what:
         if seen:
             return seen
         if time.monotonic() > end:
-            raise AssertionError(f"not within {within} s: {what or look}; last seen: {seen!r}")
+            told = what() if callable(what) else what
+            raise AssertionError(f"not within {within} s: {told or look}; last seen: {seen!r}")
         await asyncio.sleep(LOOK_EVERY_S)

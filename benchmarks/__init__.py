@@ -1,0 +1,1 @@
+"""Measurements: each number beside its floor, which is what the bare servers and drivers cost in the same run."""

@@ -1,0 +1,1 @@
+"""The command line, its client and the examples."""

@@ -1,0 +1,32 @@
+"""The lines of `tail`."""
+
+from tests.cli.frames import delta, fact, frame, start
+from threadhold.adapters.cli.trace import WIDTH_MAX, trace_line
+
+
+def test_a_fact_shows_its_seq_its_kind_and_what_it_says() -> None:
+    line = trace_line(fact(12, "run_ended", status="failed", reason="error", error=None))
+    assert line == ('12:00:00.000      #12 run_ended          status="failed" reason="error"', "bold")
+
+
+def test_a_live_frame_shows_fence_and_number() -> None:
+    line = trace_line(delta(3, "Hi\n"))
+    assert line is not None
+    assert line[0].split(maxsplit=2)[1:] == ["1.3", 'part_delta         "Hi\\n"']
+    begun = trace_line(start(2, "Hi"))
+    assert begun is not None
+    assert begun[0].endswith('text content="Hi"')
+
+
+def test_heartbeats_are_left_out_and_long_lines_cut() -> None:
+    assert trace_line(frame("head", {"state": "idle"}, seq=3)) is None
+    line = trace_line(fact(1, "message_accepted", content="x" * 5000))
+    assert line is not None
+    assert len(line[0]) == WIDTH_MAX
+
+
+def test_a_gap_stands_out() -> None:
+    assert trace_line(frame("gap", {"reason": "lost"}, seq=3)) == (
+        '12:00:00.000       #3 gap                reason="lost"',
+        "yellow",
+    )

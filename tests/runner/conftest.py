@@ -1,0 +1,87 @@
+"""A Runner that also executes, in this process, on real servers."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from pydantic_ai.messages import ModelMessage
+
+from tests.support import scripted
+from tests.support.agents import app
+from tests.support.servers import Stack
+from threadhold import Principal, Runner, open_runner
+from threadhold.runner.history import loaded
+from threadhold.runner.records import Receipt, Run
+from threadhold.storage.pool import Database
+from threadhold.storage.work import PostgresWork
+
+ME = Principal(id="me", workspace="home")
+
+
+@dataclass
+class Bench:
+    """A Runner with short ways to do the usual."""
+
+    runner: Runner
+    database: Database
+    seen: list[list[ModelMessage]] = field(default_factory=list)
+
+    async def send(self, content: str, thread: str | None = None, **options: Any) -> Receipt:
+        """Send as the owner."""
+        return await self.runner.send(thread, content, by=ME, agent="scripted", **options)
+
+    async def idle(self, thread: str) -> list[dict[str, Any]]:
+        """Wait until the thread is idle and return its facts."""
+        frames = self.runner.watch(thread, by=ME, after="start", until="idle")
+        return [delivery.frame.data async for delivery in frames if delivery.frame.kind == "fact"]
+
+    async def run(self, receipt: Receipt) -> Run:
+        """Wait for the end of a message's run and return it."""
+        await self.idle(receipt.thread)
+        assert receipt.run is not None
+        return await self.runner.run(receipt.run, by=ME)
+
+    async def ask(self, content: str, thread: str | None = None) -> list[dict[str, Any]]:
+        """Send, and return the facts of the whole thread once it is idle."""
+        return await self.idle((await self.send(content, thread)).thread)
+
+    async def fact(self, thread: str, kind: str, **fields: Any) -> dict[str, Any]:
+        """Wait for a fact and return it."""
+        async for delivery in self.runner.watch(thread, by=ME, after="start"):
+            data = delivery.frame.data
+            if data.get("fact") == kind and fields.items() <= data.items():
+                return data
+        raise AssertionError("a watch without `until` never ends")
+
+    async def history(self, thread: str) -> list[ModelMessage]:
+        """Return the thread's history as it is stored."""
+        work = PostgresWork(self.database, worker="-", ttl=None)  # type: ignore[arg-type]
+        return loaded(await work.history(thread, chunks=10_000))
+
+
+@pytest.fixture
+async def bench(stack: Stack, database: Database, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Bench]:
+    """The Runner; `seen` has what the model was shown, per request; every invariant must hold in the end."""
+    seen: list[list[ModelMessage]] = []
+    next_step = scripted.next_step
+
+    def watched(messages: list[ModelMessage]) -> str:
+        seen.append(list(messages))
+        return next_step(messages)
+
+    monkeypatch.setattr(scripted, "next_step", watched)
+    async with open_runner(app, stack.settings(), capacity=8) as runner:
+        yield Bench(runner, database, seen)
+    work = PostgresWork(database, worker="-", ttl=None)  # type: ignore[arg-type]
+    assert await work.audit() == []
+
+
+def kinds(facts: list[dict[str, Any]]) -> list[str]:
+    """Return the kinds of facts, in order."""
+    return [fact["fact"] for fact in facts]
+
+
+def of_kind(facts: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    """Return the facts of one kind."""
+    return [fact for fact in facts if fact["fact"] == kind]
