@@ -32,6 +32,20 @@ Cause = Literal["stop", "lost claim", "drain"]
 _ANY: Final[TypeAdapter[Any]] = TypeAdapter(Any)
 
 
+class HistoryUnsafe(Exception):
+    """What is stored of the thread's history cannot be read; nothing was sent to a model."""
+
+
+def _reason(error: Exception) -> FailReason:
+    match error:
+        case UsageLimitExceeded():
+            return FailReason.BUDGET_EXHAUSTED
+        case HistoryUnsafe():
+            return FailReason.HISTORY_UNSAFE
+        case _:
+            return FailReason.ERROR
+
+
 @dataclass(slots=True)
 class Segment:
     """How one `agent.run` within an attempt came out, and the history it leaves."""
@@ -85,10 +99,18 @@ class Attempt:
             log.warning("attempt_fenced", thread=self.start.thread, run=self.start.run, detail=str(error))
         except asyncio.CancelledError:
             raise
-        except Exception:
-            log.exception("attempt_broken", thread=self.start.thread, run=self.start.run)
+        except Exception as error:
+            await self._end_broken(error)
         finally:
             await self.outbox.aclose()
+
+    async def _end_broken(self, error: Exception) -> None:
+        """End a run that this code itself could not carry through; if even that fails, its claim lapses."""
+        segment = self._failed(error, None)
+        try:
+            await self.journal.end(segment.status, reason=segment.reason, error=segment.error)
+        except Exception as again:
+            log.error("attempt_broken", run=self.start.run, error=type(again).__name__, detail=str(again)[:200])
 
     async def _run(self) -> None:
         history = await self._begin()
@@ -118,7 +140,10 @@ class Attempt:
             self.work.history(self.start.thread, chunks=self.start.history_chunks),
             self.journal.note(self._started(), delivered=self.start.inbox, shown=requests),
         )
-        return [*continuable(loaded(stored)), *requests]
+        try:
+            return [*continuable(loaded(stored)), *requests]
+        except ValueError as error:
+            raise HistoryUnsafe(str(error)) from error
 
     def _started(self) -> NewFact:
         first = self.start.attempt == 1
@@ -167,10 +192,8 @@ class Attempt:
         trace = "".join(traceback.format_exception(error))
         log.warning("run_failed", run=self.start.run, agent=self.start.agent, traceback=trace)
         kind = error.reason if isinstance(error, RunFailure) else type(error).__name__
-        spent = isinstance(error, UsageLimitExceeded)
-        reason = FailReason.BUDGET_EXHAUSTED if spent else FailReason.ERROR
         data = {"type": kind, "message": str(error)[:ERROR_CHARS_MAX]}
-        return Segment(RunStatus.FAILED, messages, reason=reason, error=data)
+        return Segment(RunStatus.FAILED, messages, reason=_reason(error), error=data)
 
     async def _leave(self, segment: Segment) -> None:
         """Go without an end: a lost claim may write nothing; a drain still records what was said."""

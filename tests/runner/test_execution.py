@@ -156,7 +156,7 @@ async def test_tools_act_for_the_principal_who_asked(bench: Bench) -> None:
 
 async def test_live_text_is_the_final_text(bench: Bench) -> None:
     receipt = await bench.send("say ä€\U0001f600 | words 30 0.005")
-    text, numbers = "", []
+    text, final, numbers = "", "", []
     async for delivery in bench.runner.watch(receipt.thread, by=ME, after="start", until="idle"):
         frame = delivery.frame
         if frame.n:

@@ -34,7 +34,8 @@ JSON = st.recursive(
 
 def reachable(start: RunStatus) -> set[RunStatus]:
     """Return every status that a run in this one can come to."""
-    seen, todo = set(), [start]
+    seen: set[RunStatus] = set()
+    todo = [start]
     while todo:
         status = todo.pop()
         for after in RUN_TRANSITIONS[status] - seen:
