@@ -5,9 +5,9 @@ import platform
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import Final
 from uuid import uuid4
 
+import structlog
 from arq.connections import ArqRedis
 
 from threadhold.adapters.dispatch import JobQueue, dispatch
@@ -23,12 +23,13 @@ from threadhold.runner.service import Runner
 from threadhold.runner.worker import Worker
 from threadhold.storage.claims import PostgresRenewer
 from threadhold.storage.messages import PostgresMessages
+from threadhold.storage.migrate import migrate
 from threadhold.storage.pool import Database
 from threadhold.storage.runs import PostgresRuns
 from threadhold.storage.threads import PostgresFacts, PostgresThreads
 from threadhold.storage.work import PostgresWork
 
-REDIS_CLOSE_S: Final = 2.0
+log = structlog.get_logger(__name__)
 
 
 class NotConfigured(Exception):
@@ -62,6 +63,20 @@ class Parts:
         return Health(
             postgres=postgres, redis=None if self.subscriber.healthy else "the subscription is down"
         )
+
+
+async def migrate_database(settings: Settings) -> list[str]:
+    """Bring the database to this version and return what was applied.
+
+    Raises:
+        NotConfigured, Unavailable, ChangedMigration.
+    """
+    if settings.database_url is None:
+        raise NotConfigured("THREADHOLD_DATABASE_URL")
+    applied = await migrate(settings.database_url, schema=settings.db_schema)
+    if applied:
+        log.info("migrated", applied=applied)
+    return applied
 
 
 @asynccontextmanager
@@ -112,6 +127,13 @@ def make_runner(app: Threadhold, parts: Parts) -> Runner:
         wires=parts.wires,
         hub=parts.hub,
     )
+
+
+async def disown_workers(parts: Parts, *, named: str) -> None:
+    """Let the claims of all workers of this name lapse at once, because the caller knows that they are gone."""
+    work = PostgresWork(parts.database, worker=named, ttl=parts.settings.claim_ttl)
+    if claims := await work.disown(f"{named}-"):
+        log.warning("earlier_claims_lapsed", claims=claims)
 
 
 def worker_id(name: str | None = None) -> str:

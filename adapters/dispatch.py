@@ -1,4 +1,4 @@
-"""Dispatch over arq: a job says "look at thread X". It is short, carries no state of the run, and may come twice or never.
+"""Dispatch over arq: a job says "look at thread X". It is short, carries no state of the run, and may come twice.
 
 arq's own queue stays as it is. What is added: a job is enqueued in one round trip together with a token in its agent's
 wake list, so that exactly one idle worker that has the agent wakes at once; and workers claim jobs in one round trip.

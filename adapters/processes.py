@@ -12,7 +12,15 @@ from typing import Final
 
 import structlog
 
-from threadhold.adapters.bootstrap import Parts, make_runner, open_parts, running_worker, worker_id
+from threadhold.adapters.bootstrap import (
+    Parts,
+    disown_workers,
+    make_runner,
+    migrate_database,
+    open_parts,
+    running_worker,
+    worker_id,
+)
 from threadhold.adapters.embedded import Servers, start_servers
 from threadhold.adapters.http.app import create_api
 from threadhold.adapters.http.gate import LOOPBACK
@@ -21,8 +29,6 @@ from threadhold.adapters.logs import configure_logs
 from threadhold.adapters.settings import Settings
 from threadhold.runner.app import Threadhold
 from threadhold.runner.worker import Worker
-from threadhold.storage import migrate as migrations
-from threadhold.storage.work import PostgresWork
 
 log = structlog.get_logger(__name__)
 
@@ -63,10 +69,11 @@ async def dev(
     listening = listen(host, port)
     try:
         with embedded_servers(settings) as (ready, servers):
-            await _migrate(ready)
+            await migrate_database(ready)
             async with open_parts(ready) as parts:
+                # The folder's lock proves that an earlier `dev` on this database is gone.
                 if servers.owned and settings.database_url is None:
-                    await _bury(parts)
+                    await disown_workers(parts, named=DEV)
                 await _serve(app, parts, listening, host=host, on_ready=on_ready, executing=True)
     finally:
         listening.close()
@@ -111,15 +118,7 @@ async def migrate(settings: Settings) -> list[str]:
         EmbeddedError, Unavailable, ChangedMigration.
     """
     with embedded_servers(settings) as (ready, _):
-        return await _migrate(ready)
-
-
-async def _migrate(settings: Settings) -> list[str]:
-    assert settings.database_url is not None
-    applied = await migrations.migrate(settings.database_url, schema=settings.db_schema)
-    if applied:
-        log.info("migrated", applied=applied)
-    return applied
+        return await migrate_database(ready)
 
 
 @asynccontextmanager
@@ -127,17 +126,9 @@ async def _stack(settings: Settings) -> AsyncIterator[Parts]:
     """Open the parts; an embedded database is migrated on the way, one of yours is not."""
     with embedded_servers(settings) as (ready, _):
         if settings.database_url is None:
-            await _migrate(ready)
+            await migrate_database(ready)
         async with open_parts(ready) as parts:
             yield parts
-
-
-async def _bury(parts: Parts) -> None:
-    """Let the claims of an earlier `dev` lapse at once: the folder's lock proves that it is gone."""
-    settings = parts.settings
-    work = PostgresWork(parts.database, worker=DEV, ttl=settings.claim_ttl)
-    if claims := await work.disown(f"{DEV}-"):
-        log.warning("earlier_claims_lapsed", claims=claims)
 
 
 async def _serve(

@@ -1,4 +1,4 @@
-"""Hints to other processes over Redis, in the background: a commit never waits for them, and losing one costs only time."""
+"""Hints to other processes over Redis, in the background: a commit never waits for them, and a loss costs only time."""
 
 import asyncio
 from collections.abc import Coroutine

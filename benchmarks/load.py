@@ -4,36 +4,39 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from benchmarks.bounds import bounded
 from benchmarks.rows import Row, latency_row, rate_row
 from benchmarks.stack import BY, CAPACITY, Bench
 from benchmarks.stamps import now
 
 CLIENTS: Final = 16
-RUNS: Final = 640
+ROUNDS: Final = 2
+RUNS_PER_ROUND: Final = 320
+ROUND_WITHIN_S: Final = 8.0
 WARM_UP: Final = 64
 GOAL: Final = 300.0
 
 
 async def measure(bench: Bench) -> list[Row]:
     """Let clients send one message after the other, and then do as many floors, in two rounds each."""
-    bench.meter.begin("load", RUNS)
+    bench.meter.begin("load", ROUNDS * RUNS_PER_ROUND)
     await _by_clients(WARM_UP, lambda: _started(bench, []))
     starts: list[float] = []
     floors: list[float] = []
     rates: list[float] = []
     floor_rates: list[float] = []
-    for _ in range(2):
-        floor_rates.append(await _floor_round(bench, floors, RUNS // 2))
-        rates.append(await _round(bench, starts, RUNS // 2))
+    for _ in range(ROUNDS):
+        floor_rates.append(await _floor_round(bench, floors))
+        rates.append(await _round(bench, starts))
     what = f"runs started and ended, one worker of capacity {CAPACITY}, {CLIENTS} clients"
-    rate, floor = sum(rates) / 2, sum(floor_rates) / 2
+    rate, floor = sum(rates) / ROUNDS, sum(floor_rates) / ROUNDS
     return [
-        rate_row("load", what, rate, floor, goal=GOAL, n=RUNS),
+        rate_row("load", what, rate, floor, goal=GOAL, n=len(starts)),
         latency_row("load-start", "Runner.send -> first line, under that load", starts, floors),
     ]
 
 
-async def _round(bench: Bench, starts: list[float], count: int) -> float:
+async def _round(bench: Bench, starts: list[float]) -> float:
     """Return runs per second, from the first send to the last end as the database has them."""
     runs: list[str] = []
 
@@ -41,21 +44,21 @@ async def _round(bench: Bench, starts: list[float], count: int) -> float:
         runs.append(await _started(bench, starts))
         bench.meter.tick()
 
-    await _by_clients(count, one)
+    await _by_clients(RUNS_PER_ROUND, one)
     seen = [await bench.ended(run) for run in runs]
     began = min(run.created_at for run in seen)
     ended = max(run.ended_at for run in seen if run.ended_at is not None)
-    return count / (ended - began).total_seconds()
+    return len(runs) / (ended - began).total_seconds()
 
 
-async def _floor_round(bench: Bench, floors: list[float], count: int) -> float:
-    began = now()
+async def _floor_round(bench: Bench, floors: list[float]) -> float:
+    before, began = len(floors), now()
 
     async def one() -> None:
         floors.append(await bench.floors.start())
 
-    await _by_clients(count, one)
-    return count / (now() - began)
+    await _by_clients(RUNS_PER_ROUND, one)
+    return (len(floors) - before) / (now() - began)
 
 
 async def _started(bench: Bench, starts: list[float]) -> str:
@@ -70,9 +73,10 @@ async def _started(bench: Bench, starts: list[float]) -> str:
 
 async def _by_clients(count: int, one: Callable[[], Awaitable[None | str]]) -> None:
     """Do something `count` times, by clients that each wait for their last before they do the next."""
+    left = iter(bounded(count, ROUND_WITHIN_S))
 
     async def client() -> None:
-        for _ in range(count // CLIENTS):
+        for _ in left:
             await one()
 
     await asyncio.gather(*(client() for _ in range(CLIENTS)))

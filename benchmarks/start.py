@@ -3,12 +3,14 @@
 import asyncio
 from typing import Final
 
+from benchmarks.bounds import bounded
 from benchmarks.rows import Row, latency_row
 from benchmarks.stack import BY, Bench
 from benchmarks.stamps import now
 
 SAMPLES: Final = 150
-WARM_UP: Final = 15
+WITHIN_S: Final = 20.0
+WARM_UP: Final = 10
 CROWD: Final = 10
 
 
@@ -20,7 +22,7 @@ async def measure(bench: Bench) -> list[Row]:
     model: list[float] = []
     rest: list[float] = []
     floor: list[float] = []
-    for number in range(WARM_UP + SAMPLES):
+    for number in bounded(WARM_UP + SAMPLES, WITHIN_S):
         to_deps, to_model = await _sent(bench)
         least = await bench.floors.start()
         over_rest = await _sent_over_rest(bench)

@@ -2,12 +2,14 @@
 
 from typing import Final
 
+from benchmarks.bounds import bounded
 from benchmarks.errors import BenchError
 from benchmarks.rows import Row, latency_row
 from benchmarks.stack import BY, Bench
 from benchmarks.stamps import now
 
 SAMPLES: Final = 40
+WITHIN_S: Final = 15.0
 WARM_UP: Final = 3
 WAIT_S: Final = 5.0
 
@@ -17,7 +19,7 @@ async def measure(bench: Bench) -> list[Row]:
     bench.meter.begin("stop", SAMPLES)
     subject: list[float] = []
     floor: list[float] = []
-    for number in range(WARM_UP + SAMPLES):
+    for number in bounded(WARM_UP + SAMPLES, WITHIN_S):
         taken, least = await _stopped(bench), await bench.floors.stop()
         if number >= WARM_UP:
             subject.append(taken)

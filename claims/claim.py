@@ -8,7 +8,7 @@ from typing import Literal
 class Claim:
     """The right to run one thread.
 
-    `claim_id` is compared for equality by every write; `fence` only grows per thread and orders what claims left behind.
+    `claim_id` is compared by every write; `fence` only grows per thread and orders what claims left behind.
     """
 
     thread: str

@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import itertools
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from importlib import resources
 from typing import Any, Final, TypeAlias, TypeVar
 from uuid import uuid4
@@ -30,8 +30,7 @@ log = structlog.get_logger(__name__)
 # A redis.asyncio.Redis. The driver's own types are partial, and the separate stubs describe another version.
 Client: TypeAlias = Any
 
-# Servers do not count large payloads against a stalled subscriber's buffer reliably, so these go by the
-# stream.
+# Servers may not count large payloads against a stalled subscriber's buffer, so these go by the stream.
 _PUBLISH_BYTES_MAX: Final = 256 * 1024
 _HINT_MAX: Final = 1.0
 _CONNECT_MAX: Final = 1.0
@@ -95,8 +94,10 @@ class RedisSignals:
         Raises:
             LiveUnavailable: if Redis is away; the nudge's durable twin will be found without it.
         """
-        command = self._client.publish(self._names.plain(name), payload)
-        await _ask("publish a nudge", command, within=_HINT_MAX)
+        await self._publish("publish a nudge", self._names.plain(name), payload)
+
+    async def _publish(self, operation: str, channel: str, payload: bytes) -> None:
+        await _ask(operation, self._client.publish(channel, payload), within=_HINT_MAX)
 
 
 class RedisLive(RedisSignals):
@@ -157,8 +158,7 @@ class RedisLive(RedisSignals):
         Raises:
             LiveUnavailable: if Redis is away; watchers find the fact when they next look at Postgres.
         """
-        command = self._client.publish(self._names.channel(thread), doorbell(seq))
-        await _ask("ring a doorbell", command, within=_HINT_MAX)
+        await self._publish("ring a doorbell", self._names.channel(thread), doorbell(seq))
 
 
 class RedisSubscriber:
@@ -334,11 +334,10 @@ class RedisSubscriber:
             response = await connection.read_response(disable_decoding=True)
             if not isinstance(response, list):
                 continue
-            kind, channel, payload = response[:3]
-            if kind == b"message":
-                await self._hear(channel, payload)
-            elif kind == b"subscribe":
-                self._confirm(channel)
+            if response[0] == b"message":
+                await self._hear(response[1], response[2])
+            elif response[0] == b"subscribe":
+                self._confirm(response[1])
 
     def _confirm(self, channel: bytes) -> None:
         if channel == self._beat_channel:
@@ -381,9 +380,9 @@ class RedisSubscriber:
 
         If that fails, a confirmation makes the hub read the thread's backlog instead.
         """
-        key, entry = self._names.stream(thread), stream_id(pointer.fence, pointer.n)
+        entry = stream_id(pointer.fence, pointer.n)
         try:
-            command = self._client.xrange(key, min=entry, max=entry)
+            command = self._client.xrange(self._names.stream(thread), min=entry, max=entry)
             found = await _ask("read a live frame", command, within=_HINT_MAX)
             return LiveArrived(frame=parse_frame(found[0][1][b"f"]))
         except (LiveUnavailable, LookupError, ValueError) as error:
@@ -394,12 +393,7 @@ class RedisSubscriber:
         if len(self._signals) >= self._signals_max:
             # Nobody takes them. A drop and a confirmation per thread say the same in less room: read it all
             # again.
-            self._signals.clear()
-            self._signals.append(Dropped())
-            self._signals.extend(self._confirmations(self._threads.values()))
+            confirmations = (Confirmed(thread=thread) for thread in self._threads.values())
+            self._signals = deque([Dropped(), *confirmations])
         self._signals.append(signal)
         self._signalled.set()
-
-    @staticmethod
-    def _confirmations(threads: Iterable[str]) -> list[Signal]:
-        return [Confirmed(thread=thread) for thread in threads]

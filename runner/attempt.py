@@ -110,7 +110,9 @@ class Attempt:
         try:
             await self.journal.end(segment.status, reason=segment.reason, error=segment.error)
         except Exception as again:
-            log.error("attempt_broken", run=self.start.run, error=type(again).__name__, detail=str(again)[:200])
+            log.error(
+                "attempt_broken", run=self.start.run, error=type(again).__name__, detail=str(again)[:200]
+            )
 
     async def _run(self) -> None:
         history = await self._begin()

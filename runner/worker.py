@@ -1,4 +1,4 @@
-"""A worker: takes threads while it has free slots, runs their agents as tasks, and does its share of the housekeeping."""
+"""A worker: takes threads while it has free slots, runs their agents as tasks, and does its share of housekeeping."""
 
 import asyncio
 import contextlib

@@ -160,7 +160,10 @@ async def _ready(child: Process, log: Path) -> dict[str, Any]:
         raise CliError(
             "dev_not_ready", f"the servers were not ready after {READY_S:.0f} s; see {log}"
         ) from None
-    said = json.loads(line) if line else {}
+    try:
+        said = json.loads(line)
+    except ValueError:
+        said = {}
     if "ready" in said:
         ready: dict[str, Any] = said["ready"]
         return ready

@@ -76,7 +76,7 @@ class Child:
             self.wait(patience_s)
 
     def forget(self) -> None:
-        """Let go of the watcher's pipe, in a forked copy: only the owner's end may keep the watcher waiting."""
+        """Let go of the watcher's pipe, in a forked copy: only the owner may keep the watcher waiting."""
         if self._watcher is not None and self._watcher.stdin is not None:
             self._watcher.stdin.close()
 

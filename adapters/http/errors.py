@@ -49,7 +49,7 @@ WIRE: Final[dict[type[runner.RunnerError], Wire]] = {
     runner.ThreadBusy: Wire(status=409, title="A run is in progress"),
     runner.ThreadArchived: Wire(status=409, title="The thread is archived"),
     runner.InboxFull: Wire(status=429, title="Too many messages wait", retry_after=2),
-    runner.UnknownAgent: Wire(status=422, title="Unknown agent"),
+    runner.UnknownAgent: Wire(status=404, title="Unknown agent"),
     runner.Overloaded: Wire(status=503, title="Overloaded", retry_after=1),
     runner.Unavailable: Wire(status=503, title="Unavailable", retry_after=1),
     runner.Closed: Wire(status=503, title="Shutting down", retry_after=1),
@@ -82,10 +82,16 @@ class InvalidRequest(DoorError):
     code, status, title = "invalid_input", 422, "The request is not valid"
 
     def __init__(self, errors: Sequence[Any]) -> None:
-        told = [{"loc": [str(part) for part in e["loc"]], "msg": e["msg"], "type": e["type"]} for e in errors]
+        told = [_place(error) for error in errors]
         first = told[0]
         field_name = ".".join(first["loc"]) or "body"
         super().__init__(f"{field_name}: {first['msg']}", field=field_name, errors=told)
+
+
+def _place(error: Any) -> dict[str, Any]:
+    """Return where an error is and what it is, without the value, which may be anything."""
+    message = error["msg"].removeprefix("Value error, ")
+    return {"loc": [str(part) for part in error["loc"]], "msg": message, "type": error["type"]}
 
 
 class NotJson(DoorError):

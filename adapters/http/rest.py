@@ -9,7 +9,14 @@ from fastapi import APIRouter, Header, Query, Response
 
 from threadhold.adapters.http.doors import Asker, TheDoors, TheRunner
 from threadhold.adapters.http.problem import problems
-from threadhold.adapters.http.schemas import FirstMessage, NewMessage, NewThread, Stop, ThreadPage
+from threadhold.adapters.http.schemas import (
+    KEY_SCHEMA,
+    FirstMessage,
+    NewMessage,
+    NewThread,
+    Stop,
+    ThreadPage,
+)
 from threadhold.runner.errors import Closed, NotFound
 from threadhold.runner.records import Message, Principal, Receipt, Run, StopReceipt, Thread
 from threadhold.runner.service import Runner
@@ -18,7 +25,11 @@ router = APIRouter(prefix="/v1")
 
 Key = Annotated[
     str | None,
-    Header(alias="Idempotency-Key", description="Repeat a request with its key: it happens once."),
+    Header(
+        alias="Idempotency-Key",
+        description="Repeat a request with its key: it happens once.",
+        json_schema_extra=KEY_SCHEMA,
+    ),
 ]
 _LOCATION: dict[str, Any] = {
     "headers": {"Location": {"description": "Where to look next.", "schema": {"type": "string"}}}
@@ -27,7 +38,7 @@ _CREATED: dict[int | str, dict[str, Any]] = {201: _LOCATION, 200: {"model": Thre
 _ACCEPTED: dict[int | str, dict[str, Any]] = {202: {"description": "Accepted and kept.", **_LOCATION}}
 
 
-@router.post("/threads", status_code=201, responses=_CREATED | problems(409))
+@router.post("/threads", status_code=201, responses=_CREATED | problems(404, 409))
 async def create_thread(body: NewThread, response: Response, runner: TheRunner, by: Asker) -> Thread:
     """Make a thread; 200 instead of 201 when the same call had made it before."""
     id = str(body.id) if body.id is not None else None
@@ -77,7 +88,7 @@ async def send(
     return _located(receipt, response)
 
 
-@router.post("/messages", status_code=202, responses=_ACCEPTED | problems(409, 413))
+@router.post("/messages", status_code=202, responses=_ACCEPTED | problems(404, 409, 413))
 async def send_first(
     body: FirstMessage, response: Response, runner: TheRunner, by: Asker, key: Key = None
 ) -> Receipt:

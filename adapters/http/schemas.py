@@ -11,7 +11,7 @@ from uuid import UUID
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from threadhold.runner.records import OnBusy, Thread
+from threadhold.runner.records import KEY_CHARS_MAX, OnBusy, Thread
 
 METADATA_CHARS_MAX: Final = 16 * 1024
 
@@ -52,7 +52,14 @@ def _small(metadata: dict[str, Any]) -> dict[str, Any]:
 
 
 AgentName = Annotated[str, Field(min_length=1, max_length=200, description="One of the app's agents.")]
-Content = Annotated[str, Field(description="The text, at most 64 KiB as UTF-8.")]
+# These patterns are for readers of the OpenAPI document; the Runner refuses what breaks them, in its words.
+_NOT_EMPTY: Final = {"minLength": 1, "pattern": r"^[^\x00]*[^\s\x00][^\x00]*$"}
+KEY_SCHEMA: Final[dict[str, Any]] = {"minLength": 1, "maxLength": KEY_CHARS_MAX, "pattern": r"^[\x20-\x7e]+$"}
+CURSOR_SCHEMA: Final[dict[str, Any]] = {"pattern": r"^(start|head|[0-9]{1,15}-[0-9]{1,18}-[0-9]{1,10})$"}
+
+Content = Annotated[
+    str, Field(description="The text, at most 64 KiB as UTF-8.", json_schema_extra={**_NOT_EMPTY})
+]
 Busy = Annotated[OnBusy | None, Field(description="What a message to a busy thread means; default steer.")]
 WaitS = Annotated[float, Field(ge=0, le=60, description="Seconds to wait for the run's end.")]
 Title = Annotated[str, Field(max_length=200), AfterValidator(storable)]

@@ -14,6 +14,7 @@ from threadhold.adapters.http.doors import Asker, Doors, TheDoors
 from threadhold.adapters.http.errors import refusal
 from threadhold.adapters.http.outbox import Outbox
 from threadhold.adapters.http.problem import problems
+from threadhold.adapters.http.schemas import CURSOR_SCHEMA
 from threadhold.adapters.http.watching import frames_while_allowed
 from threadhold.fanout.cursor import InvalidCursor, Position, parse_cursor
 from threadhold.fanout.frame import Delivery
@@ -142,7 +143,9 @@ async def watch(
     thread: str,
     doors: TheDoors,
     by: Asker,
-    after: Annotated[str | None, Query(description="A cursor, `start` or `head`.")] = None,
+    after: Annotated[
+        str | None, Query(description="A cursor, `start` or `head`.", json_schema_extra=CURSOR_SCHEMA)
+    ] = None,
     until: Annotated[
         Until | None, Query(description="`idle` ends the stream when the thread is idle.")
     ] = None,

@@ -1,13 +1,33 @@
-"""Run pydantic-ai agents in durable, shared threads, on as many processes as you like."""
+"""Run pydantic-ai agents in durable, shared threads, on as many processes as you like.
 
+The names below are imported when they are first used: a command that only talks to an API needs no agent library.
+"""
+
+from importlib import import_module as _import_module
 from importlib.metadata import version as _version
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import Any as _Any
 
-from threadhold.adapters.bootstrap import open_runner
-from threadhold.adapters.settings import Settings
-from threadhold.runner.app import Hosted, RunIdentity, Threadhold
-from threadhold.runner.errors import Rejection, RunFailure, RunnerError
-from threadhold.runner.records import Principal
-from threadhold.runner.service import Runner
+if _TYPE_CHECKING:
+    from threadhold.adapters.bootstrap import open_runner
+    from threadhold.adapters.settings import Settings
+    from threadhold.runner.app import Hosted, RunIdentity, Threadhold
+    from threadhold.runner.errors import Rejection, RunFailure, RunnerError
+    from threadhold.runner.records import Principal
+    from threadhold.runner.service import Runner
+
+_HOMES = {
+    "Hosted": "threadhold.runner.app",
+    "Principal": "threadhold.runner.records",
+    "Rejection": "threadhold.runner.errors",
+    "RunFailure": "threadhold.runner.errors",
+    "RunIdentity": "threadhold.runner.app",
+    "Runner": "threadhold.runner.service",
+    "RunnerError": "threadhold.runner.errors",
+    "Settings": "threadhold.adapters.settings",
+    "Threadhold": "threadhold.runner.app",
+    "open_runner": "threadhold.adapters.bootstrap",
+}
 
 __all__ = [
     "Hosted",
@@ -23,3 +43,9 @@ __all__ = [
 ]
 
 __version__ = _version("threadhold")
+
+
+def __getattr__(name: str) -> _Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'threadhold' has no attribute {name!r}")
+    return getattr(_import_module(_HOMES[name]), name)

@@ -18,7 +18,9 @@ def test_times_that_lose_claims_are_refused(ttl: float, renew_every: float, marg
 
 
 @given(began=st.floats(0, 1e6), flight=st.floats(0, 100), ttl=st.floats(1, 100), share=st.floats(0.05, 0.5))
-def test_trust_ends_before_the_database_lets_go(began: float, flight: float, ttl: float, share: float) -> None:
+def test_trust_ends_before_the_database_lets_go(
+    began: float, flight: float, ttl: float, share: float
+) -> None:
     times = ClaimTimes(ttl=ttl, renew_every=ttl * 0.1, margin=ttl * share)
     executed_at = began + flight
     assert times.trusted_until(began) <= executed_at + ttl - times.margin

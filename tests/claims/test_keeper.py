@@ -180,7 +180,9 @@ async def test_locked_row_is_asked_again_at_once(rig: Rig) -> None:
 
 async def test_news_of_a_stop_and_of_messages_reach_the_holder(rig: Rig) -> None:
     held = rig.hold()
-    rig.renewer.answer = lambda claim: Renewal(claim_id=claim.claim_id, result="renewed", stop=True, waiting=2)
+    rig.renewer.answer = lambda claim: Renewal(
+        claim_id=claim.claim_id, result="renewed", stop=True, waiting=2
+    )
     await rig.renewed(held)
 
     async def heard() -> list[News]:

@@ -1,4 +1,4 @@
-"""An API whose Runner answers each message at once, in a thread of its own, so that a command can run in the test's."""
+"""An API whose Runner answers at once, in a thread of its own, so that a command can run in the test's."""
 
 import asyncio
 import threading
@@ -14,37 +14,54 @@ from threadhold.adapters.http.health import Health
 from threadhold.adapters.http.server import ApiServer, listen
 from threadhold.fanout.cursor import Position
 from threadhold.fanout.frame import Delivery, Frame
-from threadhold.runner.records import Receipt
+from threadhold.runner.records import Receipt, StopReceipt
 from threadhold.runner.service import Runner
 
 
 @dataclass
 class AnsweringRunner(ScriptedRunner):
-    """Answers "echo: TEXT" to every message; a message "fail" fails its run."""
+    """Answers "echo: TEXT" to every message; "fail" fails its run, and "wait" is answered only by a stop."""
 
     seqs: dict[str, int] = field(default_factory=dict)
+    busy: set[str] = field(default_factory=set)
 
     async def send(self, thread: str | None, content: str, **given: Any) -> Receipt:
         """Accept a message and put its whole run on the log."""
         receipt = await super().send(thread, content, **given)
-        seq = self.seqs.get(receipt.thread, 0)
-        frames = _run(seq, content)
-        self.seqs[receipt.thread] = frames[-1].seq
-        await self.publish(receipt.thread, *(_delivery(each) for each in frames))
+        await self._log(receipt.thread, _run(self.seqs.get(receipt.thread, 0), content))
         return receipt
+
+    async def stop(self, *, thread: str | None = None, **given: Any) -> StopReceipt:
+        """Stop a run that waits."""
+        if thread in self.busy:
+            self.stop_may_end.set()
+            self.busy.remove(thread)
+            end = fact(self.seqs[thread] + 1, "run_ended", status="stopped", reason="person")
+            await self._log(thread, [end])
+        return await super().stop(thread=thread, **given)
+
+    async def _log(self, thread: str, frames: list[Frame]) -> None:
+        self.seqs[thread] = frames[-1].seq
+        if frames[-1].data["fact"] != "run_ended":
+            self.busy.add(thread)
+        await self.publish(thread, *(_delivery(each) for each in frames))
 
     async def frames(
         self, thread: str, begin: Position, *, until: str | None = None
     ) -> AsyncGenerator[Delivery, None]:
         """Yield what is new, and an end when there is no more and the watch is until idle."""
-        for each in list(self.frames_of[thread]):
-            if each.position > begin:
-                yield each
-        if until == "idle":
-            last = self.seqs.get(thread, 0)
-            yield _delivery(frame("end", {"state": "idle"}, seq=last))
-            return
-        await asyncio.Event().wait()
+        shown = 0
+        while True:
+            new, shown = self.frames_of[thread][shown:], len(self.frames_of[thread])
+            for each in new:
+                if each.position > begin:
+                    yield each
+            if until == "idle" and thread not in self.busy:
+                yield _delivery(frame("end", {"state": "idle"}, seq=self.seqs.get(thread, 0)))
+                return
+            async with self.grown:
+                while len(self.frames_of[thread]) == shown:
+                    await self.grown.wait()
 
 
 def _run(seq: int, content: str) -> list[Frame]:
@@ -52,6 +69,8 @@ def _run(seq: int, content: str) -> list[Frame]:
         fact(seq + 1, "message_accepted", message="m", by="local", content=content),
         fact(seq + 2, "run_started", agent="support"),
     ]
+    if content == "wait":
+        return begun
     if content == "fail":
         error = {"type": "ValueError", "message": "no luck"}
         return [*begun, fact(seq + 3, "run_ended", status="failed", reason="error", error=error)]

@@ -18,7 +18,7 @@ Script = Callable[[ServerConnection, dict[str, Any]], Awaitable[None]]
 
 @asynccontextmanager
 async def scripted(*scripts: Script) -> AsyncIterator[tuple[str, list[dict[str, Any]]]]:
-    """Serve one script per connection, the last one for all further ones; yield the URL and what was asked."""
+    """Serve one script per connection, the last one again and again; yield the URL and what was asked."""
     asked: list[dict[str, Any]] = []
 
     async def handle(socket: ServerConnection) -> None:

@@ -11,6 +11,9 @@ from tests.embedded.conftest import Supervise
 from tests.embedded.probes import command, eventually, gone, remember, remembered, sql
 from threadhold.adapters.embedded import EmbeddedPostgres, EmbeddedValkey, server, start_servers
 
+# It takes a fraction of a second; the rest is for a machine that is busy with something else.
+GONE_S_MAX = 5.0
+
 
 def recorded_pids(state: Path) -> list[int]:
     files = [*state.glob("postgres-*/data/postmaster.pid"), *state.glob("valkey-*/server.pid")]
@@ -23,7 +26,7 @@ def test_servers_die_with_their_owner(open_state: Path, supervise: Supervise, fl
     up = owner.report()
     kept = remember(up["database_url"], up["redis_url"])
     owner.kill()
-    assert eventually(gone(up["database_url"], up["redis_url"]), within_s=1.0)
+    assert eventually(gone(up["database_url"], up["redis_url"]), within_s=GONE_S_MAX)
     with start_servers(open_state, database_url=None, redis_url=None) as again:
         assert again.owned
         assert remembered(again) == kept
@@ -83,7 +86,7 @@ def test_forked_copy_of_the_owner_neither_stops_nor_keeps_anything(
     up = owner.report()
     assert sql(up["database_url"], "SELECT 1") == 1
     owner.kill()  # The copy lives on; its standard input is still open.
-    assert eventually(gone(up["database_url"], up["redis_url"]), within_s=1.0)
+    assert eventually(gone(up["database_url"], up["redis_url"]), within_s=GONE_S_MAX)
     with start_servers(open_state, database_url=None, redis_url=None) as again:
         assert again.owned
 

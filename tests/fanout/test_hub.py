@@ -2,11 +2,8 @@
 
 import asyncio
 
-import pytest
-
 from tests.fanout.bench import START, bench
 from tests.fanout.support import THREAD, Watching, check_order, fact, live, until
-from threadhold.fanout import errors
 from threadhold.fanout.cursor import N_MAX, Position
 
 
@@ -59,6 +56,31 @@ class TestASnapshotAndWhatFollows:
             await b.send(*(live(7, n, seq=n // 2) for n in range(1, 1501)))
             watching = b.watch()
             await until(lambda: len(watching.frames) == 2500)
+            check_order(watching.steps, START)
+
+    async def test_page_through_many_live_frames(self) -> None:
+        async with bench() as b:
+            b.facts.commit(fact(1), fact(2), fact(3))
+            await b.send(*(live(7, n, seq=n // 500) for n in range(1, 1700)))
+            watching = b.watch()
+            await until(lambda: len(watching.frames) == 1702)
+            check_order(watching.steps, START)
+            assert watching.marks.index("f2") == watching.marks.index("7-1000") - 1
+
+    async def test_give_up_holding_when_facts_do_not_come(self) -> None:
+        async with bench(head_every=60) as b:
+            await b.commit(fact(1))
+            watching = b.watch()
+            await until(lambda: watching.is_up_to_date)
+            b.facts.failing = True
+            b.facts.commit(fact(2))
+            for n in range(1, 1200):
+                await b.send(live(7, n, seq=2))
+                if n % 100 == 0:
+                    await asyncio.sleep(0)
+            await until(lambda: not b.hub.stats().healthy)
+            b.facts.failing = False
+            await until(lambda: len(watching.frames) == 1201)
             check_order(watching.steps, START)
 
     async def test_pass_on_deltas_behind_a_fact_of_somebody_else(self) -> None:
@@ -299,65 +321,3 @@ class TestACursorOfAnotherLife:
             await watching.reach("f1", "f2", "f3", "gap:reset")
             await b.commit(fact(2))
             await watching.reach("f1", "f2", "f3", "gap:reset", "f2")
-
-
-class TestWithoutPostgres:
-    async def test_watches_stay_open(self) -> None:
-        async with bench() as b:
-            await b.commit(fact(1))
-            watching = b.watch()
-            await watching.reach("f1")
-            b.facts.failing = True
-            await b.commit(fact(2))
-            await until(lambda: not b.hub.stats().healthy)
-            await b.send(live(7, 1, seq=1))
-            b.facts.failing = False
-            await until(lambda: len(watching.marks) == 3)
-            assert set(watching.marks) == {"f1", "7-1", "f2"}
-
-    async def test_watches_end_with_a_typed_error_after_a_while(self) -> None:
-        async with bench(facts_down_max=0.2) as b:
-            await b.commit(fact(1))
-            watching = b.watch()
-            await watching.reach("f1")
-            b.facts.failing = True
-            await asyncio.wait({watching.task}, timeout=10)
-            error = watching.task.exception()
-            assert isinstance(error, errors.WatchInterrupted)
-            assert (error.code, error.cursor, error.retryable) == ("unavailable", "1-0-0", True)
-
-    async def test_a_new_watch_ends_too(self) -> None:
-        async with bench(facts_down_max=0.2) as b:
-            b.facts.failing = True
-            watching = b.watch()
-            await asyncio.wait({watching.task}, timeout=10)
-            assert isinstance(watching.task.exception(), errors.WatchInterrupted)
-
-    async def test_a_deleted_thread_ends_its_watch(self) -> None:
-        async with bench() as b:
-            await b.commit(fact(1))
-            watching = b.watch()
-            await watching.reach("f1")
-            b.facts.log.clear()
-            await asyncio.wait({watching.task}, timeout=10)
-            assert isinstance(watching.task.exception(), errors.WatchInterrupted)
-
-
-class TestClosing:
-    async def test_ends_watches_with_a_typed_error(self) -> None:
-        async with bench() as b:
-            await b.commit(fact(1))
-            watching = b.watch()
-            await watching.reach("f1")
-            await b.hub.aclose()
-            with pytest.raises(errors.WatchInterrupted, match="shutting down"):
-                await watching.task
-
-    async def test_a_watch_that_is_closed_leaves_nothing_behind(self) -> None:
-        async with bench() as b:
-            await b.commit(fact(1))
-            watch = b.hub.watch(THREAD, START)
-            first = await anext(watch)
-            assert first.frame.seq == 1
-            await watch.aclose()
-            assert b.hub.stats().watchers == 0

@@ -157,6 +157,7 @@ class ScriptedRunner:
         wait: float = 5.0,
     ) -> StopReceipt:  # fmt: skip
         self._called("stop", run=run, thread=thread, key=key, wait=wait)
+        checked_key(key)
         if (run is None) == (thread is None):
             raise InvalidInput("name either a run or a thread to stop", field="run")
         if run not in {None, "run-1"}:

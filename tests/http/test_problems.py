@@ -60,7 +60,7 @@ async def test_unknown_things_are_not_found(api: Api) -> None:
 async def test_an_unknown_agent_is_told_with_the_known_ones(api: Api) -> None:
     for path, body in (("/v1/threads", {}), ("/v1/messages", {"content": "hi"})):
         answer = await api.client.post(path, json={"agent": "nobody", **body})
-        assert assert_problem(answer, 422, "unknown_agent")["data"]["known"] == [AGENT, "other"]
+        assert assert_problem(answer, 404, "unknown_agent")["data"]["known"] == [AGENT, "other"]
 
 
 async def test_a_taken_id_conflicts(api: Api) -> None:
@@ -126,7 +126,7 @@ async def test_each_wrong_field_is_named(api: Api) -> None:
 )
 async def test_what_the_database_could_not_keep_is_refused(api: Api, thread: dict[str, Any]) -> None:
     answer = await api.client.post("/v1/threads", json={"agent": AGENT, **thread})
-    assert_problem(answer, 422, "invalid_input")
+    assert assert_problem(answer, 422, "invalid_input")["detail"].startswith("body.")
     assert api.runner.items == {}
 
 

@@ -43,7 +43,12 @@ async def test_history_is_whole_and_in_order(bench: Bench) -> None:
     receipt = await bench.send('call add {"a": 1, "b": 2} ;; say three')
     await bench.idle(receipt.thread)
     history = await bench.history(receipt.thread)
-    assert [type(message) for message in history] == [ModelRequest, ModelResponse, ModelRequest, ModelResponse]
+    assert [type(message) for message in history] == [
+        ModelRequest,
+        ModelResponse,
+        ModelRequest,
+        ModelResponse,
+    ]
     assert parts(history, UserPromptPart)[0].content.startswith("call add")
     assert [part.content for part in parts(history, ToolReturnPart)] == [3]
     assert [part.content for part in parts(history, TextPart)] == ["three"]
@@ -122,7 +127,9 @@ async def test_stop_during_a_tool_closes_its_call(bench: Bench) -> None:
     ("tool", "reason", "kind"),
     [("fail", "error", "out_of_stock"), ("crash", "error", "LookupError")],
 )
-async def test_failing_tools_fail_the_run_with_a_type(bench: Bench, tool: str, reason: str, kind: str) -> None:
+async def test_failing_tools_fail_the_run_with_a_type(
+    bench: Bench, tool: str, reason: str, kind: str
+) -> None:
     receipt = await bench.send(f'call {tool} {{"why": "no shelf"}} ;; say never')
     run = await bench.run(receipt)
     assert (run.status, run.reason) == (RunStatus.FAILED, reason)
@@ -136,7 +143,9 @@ async def test_failing_tools_fail_the_run_with_a_type(bench: Bench, tool: str, r
 
 async def test_rejection_is_a_retry_for_the_model(bench: Bench) -> None:
     facts = await bench.ask('call reject {"why": "not yours"} ;; say sorry')
-    assert [(fact["outcome"], fact["error"]) for fact in of_kind(facts, "tool_returned")] == [("retry", "not yours")]
+    assert [(fact["outcome"], fact["error"]) for fact in of_kind(facts, "tool_returned")] == [
+        ("retry", "not yours")
+    ]
     assert facts[-1]["status"] == "completed"
     assert "not yours" in str(bench.seen[-1])
 

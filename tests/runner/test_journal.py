@@ -69,7 +69,9 @@ class FakeWork:
     async def end(self, start: Start, **fields: Any) -> tuple[Ended, Nudge]:
         self._fail()
         self.ends.append(fields)
-        return Ended(outcome="ended", status=fields["status"], seq=20, next_run=None), Nudge(thread="t", seq=20)
+        return Ended(outcome="ended", status=fields["status"], seq=20, next_run=None), Nudge(
+            thread="t", seq=20
+        )
 
 
 class FakeWires:

@@ -21,7 +21,14 @@ from threadhold.runner.app import Threadhold
 from threadhold.runner.content import checked_content, checked_key
 from threadhold.runner.errors import InvalidInput, MessageTooLarge, UnknownAgent
 from threadhold.runner.history import continuable, dumped, loaded, request_of
-from threadhold.runner.machine import RUN_TRANSITIONS, InvalidTransition, RunStatus, advance, is_active, is_final
+from threadhold.runner.machine import (
+    RUN_TRANSITIONS,
+    InvalidTransition,
+    RunStatus,
+    advance,
+    is_active,
+    is_final,
+)
 from threadhold.runner.records import MESSAGE_BYTES_MAX, InboxMessage
 from threadhold.runner.storable import bounded, storable, storable_text
 
@@ -57,7 +64,9 @@ def test_nothing_leaves_a_final_status() -> None:
 
 
 def test_only_pending_runs_start_and_a_dead_worker_strands_nobody() -> None:
-    assert {before for before, after in RUN_TRANSITIONS.items() if RunStatus.RUNNING in after} == {RunStatus.PENDING}
+    assert {before for before, after in RUN_TRANSITIONS.items() if RunStatus.RUNNING in after} == {
+        RunStatus.PENDING
+    }
     assert {RunStatus.PENDING, RunStatus.FAILED} <= RUN_TRANSITIONS[RunStatus.RUNNING]
 
 
@@ -157,7 +166,9 @@ async def test_cut_off_history_can_be_continued_and_runs_no_call_again(cut_off: 
     result = await agent.run(None, message_history=history)
     assert (result.output, ran) == ("ok", [])
     calls = {part.tool_call_id for shown in history for part in shown.parts if isinstance(part, ToolCallPart)}
-    answered = {part.tool_call_id for shown in history for part in shown.parts if isinstance(part, ToolReturnPart)}
+    answered = {
+        part.tool_call_id for shown in history for part in shown.parts if isinstance(part, ToolReturnPart)
+    }
     assert calls == answered
 
 

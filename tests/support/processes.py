@@ -78,14 +78,16 @@ class Process:
         return self.log.read_text(errors="replace")
 
     async def says(self, *texts: str, within: float = 30.0) -> str:
-        """Return the first line of its log that contains these texts, without holding up the test's own tasks."""
+        """Return the first line of its log that contains these texts; the test's tasks go on meanwhile."""
 
         async def look() -> str:
             lines = self.text().splitlines()
             return next((line for line in lines if all(text in line for text in texts)), "")
 
         return await until(
-            look, within=within, what=lambda: f"{texts} from {self._args[3:]}, which wrote {self.text()[-3000:]}"
+            look,
+            within=within,
+            what=lambda: f"{texts} from {self._args[3:]}, which wrote {self.text()[-3000:]}",
         )
 
     def url(self) -> str:

@@ -8,8 +8,8 @@ A message is a script: steps separated by `;;`, one per model request. Within a 
     hold GATE           nothing until the test opens the gate, by making a file of that name
     raise TEXT          the provider fails
 
-Other messages (steering, or a message after a stop) are not scripts; when the steps are used up, or there are none, the
-model answers with what it has been told since: `heard: a, b`.
+Other messages (steering, or a message after a stop) are not scripts; when the steps are used up, or there are
+none, the model answers with what it has been told since: `heard: a, b`.
 """
 
 import asyncio
@@ -90,9 +90,14 @@ async def play(verb: str, rest: str, index: int, turn: int) -> AsyncIterator[Any
             raise RuntimeError(rest or f"unknown item {verb!r}")
 
 
+def is_open(gate: str) -> bool:
+    """Tell whether a gate is open."""
+    return Path(gate).exists()
+
+
 async def opened(gate: str) -> None:
     """Return when a gate is open."""
-    while not Path(gate).exists():
+    while not is_open(gate):
         await asyncio.sleep(GATE_LOOK_S)
 
 

@@ -18,7 +18,7 @@ FAST = {"fsync": "off", "synchronous_commit": "on", "full_page_writes": "off"}
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """What one test has to itself: a database made from the migrated template, and a prefix in the shared Valkey."""
+    """What one test has to itself: a database made from the template, and a prefix in the shared Valkey."""
 
     database_url: str
     redis_url: str
@@ -91,7 +91,8 @@ class TestServers:
         connection = await asyncpg.connect(stack.database_url)
         try:
             await connection.execute(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1 AND pid <> pg_backend_pid()",
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE datname = $1 AND pid <> pg_backend_pid()",
                 name,
             )
             await connection.execute("TRUNCATE threadhold.workspaces, threadhold.workers CASCADE")

@@ -9,7 +9,9 @@ T = TypeVar("T")
 LOOK_EVERY_S = 0.02
 
 
-async def until(look: Callable[[], Awaitable[T]], *, within: float = 20.0, what: str | Callable[[], str] = "") -> T:
+async def until(
+    look: Callable[[], Awaitable[T]], *, within: float = 20.0, what: str | Callable[[], str] = ""
+) -> T:
     """Return the first true answer of `look`.
 
     Raises:

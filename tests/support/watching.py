@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class Watched:
-    """The frames of one thread that one watcher has received, in order; over several connections, if it came back."""
+    """The frames of one thread that one watcher has received, in order, over one or more connections."""
 
     def __init__(self, *earlier: "Watched") -> None:
         self.frames: list[Json] = [frame for watched in earlier for frame in watched.frames]
@@ -31,9 +31,12 @@ class Watched:
         return str(self.frames[-1]["cursor"])
 
     @property
-    def lasting(self) -> list[Json]:
-        """The frames without those that only say where things stand."""
-        return [frame for frame in self.frames if frame["kind"] not in ("head", "end")]
+    def lasting(self) -> tuple[list[Json], list[Json]]:
+        """The facts and the live frames, each in their order, without what differs between watchers."""
+        bare = [{k: v for k, v in frame.items() if k not in ("op", "cursor")} for frame in self.frames]
+        return [frame for frame in bare if frame["kind"] == "fact"], [
+            frame for frame in bare if frame["n"] > 0
+        ]
 
     def facts(self, kind: str, *, run: str | None = None) -> list[Json]:
         """Return the data of facts of a kind."""

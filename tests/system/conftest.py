@@ -1,4 +1,4 @@
-"""A stack of two API replicas and a crew of workers, shared by the tests of this folder, each on threads of its own."""
+"""Two API replicas and a crew of workers for all tests of this folder, each on threads of its own."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -52,7 +52,7 @@ def system(servers: TestServers, tmp_path_factory: pytest.TempPathFactory) -> It
 
 @pytest.fixture
 async def judge(system: System) -> AsyncIterator[Truth]:
-    """Ask the shared stack's database; whatever a test did, no invariant is broken and no process met a fault of ours."""
+    """Ask the shared database; after each test no invariant is broken and no process met a fault of ours."""
     async with truth(system.database_url) as asked:
         yield asked
         assert await asked.broken() == []
@@ -68,7 +68,7 @@ async def public() -> AsyncIterator[People]:
 
 @pytest.fixture
 def gate(tmp_path: Path) -> Iterator[Gate]:
-    """Return what names gates for scripts to hold at; `touch` opens one, and none stays shut after the test."""
+    """Return what names gates for scripts to hold at; `touch` opens one, and the end of the test all."""
     named: list[Path] = []
 
     def name(word: str) -> Path:

@@ -1,0 +1,78 @@
+"""`threadhold dev` is killed in the middle of a run, and started again: nobody has to repair anything."""
+
+import json
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from tests.support.processes import AGENTS, Process, processes
+from tests.support.servers import Stack
+from tests.support.truth import truth
+from tests.support.waiting import until
+from tests.support.watching import People
+from tests.system.conftest import ROOT, Gate
+from threadhold.adapters.embedded.locks import FileLock
+from threadhold.adapters.embedded.loopback import accepts
+
+AGENT = "scripted"
+
+
+def ports(state: Path) -> list[int]:
+    """Return the ports of the embedded servers that the owner of a state folder has announced."""
+    told = json.loads((state / "servers.json").read_text())
+    return [urlsplit(told[name]).port or 0 for name in ("database_url", "redis_url")]
+
+
+def left_over(state: Path) -> list[Path]:
+    """Return the locks that a server of this folder, or a child of one, still holds."""
+    found = sorted(state.glob("*/server.lock"))
+    assert len(found) == 2
+    locks = [FileLock(path) for path in found]
+    held = [path for path, lock in zip(found, locks, strict=True) if not lock.try_acquire()]
+    for lock in locks:
+        lock.close()
+    return held
+
+
+async def ready(dev: Process) -> str:
+    """Return where `dev` listens; the first start makes a database."""
+    return str(json.loads(await dev.says('"api_ready"', within=90.0))["url"])
+
+
+async def test_dev_goes_on_after_kill_9(tmp_path: Path, public: People, gate: Gate) -> None:
+    state = tmp_path / "state of dev"
+    environment = Stack("", "", "th:").environment(PYTHONPATH=ROOT, THREADHOLD_STATE=str(state))
+    with processes(environment, tmp_path) as starter:
+        first = starter.start("dev", AGENTS, "--port", "0")
+        url = await ready(first)
+        sent = await public.client(url).send(None, f"words 5 0.01 | hold {gate('never')}", agent=AGENT)
+        watched = await public.listen(url, sent.thread)
+        await watched.sees(lambda seen: "w5 " in seen.text(sent.run or ""))
+        old_ports = ports(state)
+        first.kill()
+        await gone(old_ports)
+
+        second = starter.start("dev", AGENTS, "--port", "0")
+        client = public.client(await ready(second))
+        following = await client.send(sent.thread, "are you back?")
+        again = await public.listen(client.url, sent.thread)
+        answer = await again.sees(lambda seen: seen.facts("run_ended")[1:])
+        assert [end["output"] for end in answer] == ["heard: are you back?"]
+        assert (await client.message(following.message)).state == "delivered"
+        old = await client.run(sent.run or "")
+        assert (old.status, old.reason) == ("failed", "abandoned")
+        new_ports = ports(state)
+        async with truth(json.loads((state / "servers.json").read_text())["database_url"]) as judge:
+            assert await judge.broken() == []
+        assert second.terminate() == 0
+        assert starter.errors() == []
+    await gone(new_ports)
+    assert left_over(state) == []
+
+
+async def gone(old: list[int]) -> None:
+    """Wait until nobody listens on these ports any more."""
+
+    async def look() -> bool:
+        return not any(accepts(port) for port in old)
+
+    await until(look, within=10.0, what=f"a server still listens on one of {old}")
