@@ -58,8 +58,12 @@ def main() -> int:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure, each number beside its floor.")
-    parser.add_argument("--only", action="append", choices=list(MEASUREMENTS), help="may be given several times")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks", description="Measure, each number beside its floor."
+    )
+    parser.add_argument(
+        "--only", action="append", choices=list(MEASUREMENTS), help="may be given several times"
+    )
     parser.add_argument("--json", action="store_true", help="one object per row")
     parser.add_argument("--logs", type=Path, metavar="FOLDER", help="keep there what the processes say")
     return parser.parse_args()

@@ -1,9 +1,9 @@
 """The app that is measured: one agent that does as the message says and stamps when it was reached.
 
-    noop                  answer at once
-    events N PAUSE        emit N events of its own, PAUSE seconds apart, each with its time
-    deltas N PAUSE        stream N text deltas, PAUSE seconds apart, each with its time
-    stream                stream a word every 20 ms until stopped, for half a minute at most
+noop                  answer at once
+events N PAUSE        emit N events of its own, PAUSE seconds apart, each with its time
+deltas N PAUSE        stream N text deltas, PAUSE seconds apart, each with its time
+stream                stream a word every 20 ms until stopped, for half a minute at most
 """
 
 import asyncio

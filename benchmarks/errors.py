@@ -18,7 +18,9 @@ class NothingCame(BenchError):
     code = "nothing_came"
 
     def __init__(self, what: str, within: float) -> None:
-        super().__init__(f"{what} did not come within {within:g} s; run it again with --logs FOLDER and look there")
+        super().__init__(
+            f"{what} did not come within {within:g} s; run it again with --logs FOLDER and look there"
+        )
 
 
 class ProcessEnded(BenchError):

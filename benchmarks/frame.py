@@ -29,9 +29,7 @@ async def measure(bench: Bench) -> list[Row]:
     ]
     deltas, floor = await _watched(bench, f"deltas {WARM_UP + DELTAS} {DELTA_PAUSE_S}", _delta_stamp)
     what = f"text delta -> watcher, with the {WINDOW_MS:g} ms window that joins deltas"
-    rows.append(
-        latency_row("frame-delta", what, deltas, floor, goal_ms=2, ratio_max=2, window_ms=WINDOW_MS)
-    )
+    rows.append(latency_row("frame-delta", what, deltas, floor, goal_ms=2, ratio_max=2, window_ms=WINDOW_MS))
     return rows
 
 

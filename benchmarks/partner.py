@@ -24,7 +24,10 @@ COMMIT = "INSERT INTO floor (id, side) VALUES ($1, 'partner')"
 async def main(database_url: str, redis_url: str) -> None:
     """Serve until told to end."""
     redis: Any = Redis.from_url(redis_url)
-    async with asyncpg.create_pool(database_url, min_size=POOL, max_size=POOL) as pool, asyncio.TaskGroup() as tasks:
+    async with (
+        asyncpg.create_pool(database_url, min_size=POOL, max_size=POOL) as pool,
+        asyncio.TaskGroup() as tasks,
+    ):
         stamper = Stamper()
 
         async def commit(point: str, id: str) -> None:

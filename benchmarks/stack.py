@@ -112,7 +112,9 @@ async def open_bench(settings: Settings, logs: Path, meter: Meter) -> AsyncItera
     """
     database_url, redis_url = settings.database_url or "", settings.redis_url or ""
     await migrate(database_url, schema=settings.db_schema)
-    transport, stamps = await asyncio.get_running_loop().create_datagram_endpoint(Stamps, local_addr=(HOST, 0))
+    transport, stamps = await asyncio.get_running_loop().create_datagram_endpoint(
+        Stamps, local_addr=(HOST, 0)
+    )
     env = {
         **os.environ,
         "THREADHOLD_DATABASE_URL": database_url,
@@ -122,7 +124,9 @@ async def open_bench(settings: Settings, logs: Path, meter: Meter) -> AsyncItera
     async with AsyncExitStack() as stack:
         stack.callback(transport.close)
         floors = await stack.enter_async_context(open_floors(database_url, redis_url, stamps))
-        url = await _start_processes(stack.enter_context(ExitStack()), database_url, redis_url, env=env, logs=logs)
+        url = await _start_processes(
+            stack.enter_context(ExitStack()), database_url, redis_url, env=env, logs=logs
+        )
         runner = await stack.enter_async_context(open_runner(app, settings))
         client = await stack.enter_async_context(Client(url))
         yield Bench(runner=runner, client=client, stamps=stamps, floors=floors, meter=meter)
@@ -137,7 +141,9 @@ async def _start_processes(
         "serve": ["threadhold", "serve", TARGET, "--port", "0"],
         "partner": ["benchmarks.partner", database_url, redis_url],
     }
-    log = {name: stack.enter_context(process(name, args, env=env, logs=logs)) for name, args in commands.items()}
+    log = {
+        name: stack.enter_context(process(name, args, env=env, logs=logs)) for name, args in commands.items()
+    }
     await ready(log["worker"], '"worker_ready"')
     await ready(log["partner"], "partner_ready")
     return str(json.loads(await ready(log["serve"], '"api_ready"'))["url"])

@@ -25,7 +25,11 @@ async def measure(bench: Bench) -> list[Row]:
             subject.append(taken)
             floor.append(least)
             bench.meter.tick()
-    return [latency_row("stop", "Runner.stop -> returns settled, of a run that streams", subject, floor, goal_ms=20)]
+    return [
+        latency_row(
+            "stop", "Runner.stop -> returns settled, of a run that streams", subject, floor, goal_ms=20
+        )
+    ]
 
 
 async def _stopped(bench: Bench) -> float:

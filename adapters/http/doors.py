@@ -27,7 +27,7 @@ class Limits:
         goodbye_s: how long operations may go on after their socket has gone.
     """
 
-    ops: int = 16
+    ops: int = 64
     watches: int = 100
     outbox_frames: int = 256
     outbox_chars: int = 1024 * 1024
