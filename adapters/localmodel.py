@@ -116,7 +116,7 @@ class _LazyTransport(httpx2.AsyncBaseTransport):
     def __init__(self, server: _Server) -> None:
         self._server = server
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._inner = httpx2.AsyncHTTPTransport()
+        self._inner = _transport()
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send a request on its way."""
@@ -124,7 +124,7 @@ class _LazyTransport(httpx2.AsyncBaseTransport):
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
             # Connections belong to the loop that opened them; a program may have several in turn.
-            self._loop, self._inner = loop, httpx2.AsyncHTTPTransport()
+            self._loop, self._inner = loop, _transport()
         request.url = request.url.copy_with(scheme=url.scheme, host=url.host, port=url.port)
         request.headers["host"] = f"{url.host}:{url.port}"
         return await self._inner.handle_async_request(request)
@@ -132,6 +132,11 @@ class _LazyTransport(httpx2.AsyncBaseTransport):
     async def aclose(self) -> None:
         """Close the connections."""
         await self._inner.aclose()
+
+
+def _transport() -> httpx2.AsyncHTTPTransport:
+    """Return a transport that keeps no connection open: new ones to this machine cost next to nothing."""
+    return httpx2.AsyncHTTPTransport(limits=httpx2.Limits(max_keepalive_connections=0))
 
 
 def _weights() -> Path:

@@ -16,9 +16,9 @@ from benchmarks.errors import NothingCame, ProcessEnded
 from benchmarks.floors import Floors, open_floors
 from benchmarks.progress import Meter
 from benchmarks.stamps import HOST, PORT_VARIABLE, Stamps
-from threadhold import Principal
 from threadhold.adapters.bootstrap import open_runner
 from threadhold.adapters.client import Client
+from threadhold.adapters.http.auth import local_principal
 from threadhold.adapters.settings import Settings
 from threadhold.runner.machine import is_final
 from threadhold.runner.records import Run
@@ -29,9 +29,10 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 TARGET: Final = "benchmarks.agents:app"
 CAPACITY: Final = 50
 READY_WITHIN_S: Final = 30.0
+READY_EVERY_S: Final = 0.05
 ENDED_WITHIN_S: Final = 10.0
 LOOK_EVERY_S: Final = 0.003
-BY: Final = Principal(id="bench", workspace="default")
+BY: Final = local_principal()  # as over REST
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,9 +56,11 @@ class Bench:
         """
         try:
             async with asyncio.timeout(ENDED_WITHIN_S):
-                while not is_final((seen := await self.runner.run(run, by=BY)).status):
+                while True:
+                    seen = await self.runner.run(run, by=BY)
+                    if is_final(seen.status):
+                        return seen
                     await asyncio.sleep(LOOK_EVERY_S)
-                return seen
         except TimeoutError:
             raise NothingCame(f"the end of run {run}", ENDED_WITHIN_S) from None
 
@@ -90,12 +93,19 @@ async def ready(log: Path, text: str) -> str:
     try:
         async with asyncio.timeout(READY_WITHIN_S):
             while True:
-                for line in log.read_text(errors="replace").splitlines():
-                    if text in line:
-                        return line
-                await asyncio.sleep(0.05)
+                if (line := _line(log, text)) is not None:
+                    return line
+                await asyncio.sleep(READY_EVERY_S)
     except TimeoutError:
-        raise ProcessEnded(log.stem, log.read_text(errors="replace")) from None
+        raise ProcessEnded(log.stem, _said(log)) from None
+
+
+def _line(log: Path, text: str) -> str | None:
+    return next((line for line in _said(log).splitlines() if text in line), None)
+
+
+def _said(log: Path) -> str:
+    return log.read_text(errors="replace")
 
 
 @asynccontextmanager

@@ -57,6 +57,5 @@ async def _sent_over_rest(bench: Bench) -> float:
     run = receipt.run or ""
     taken = await bench.stamps.of("deps", run) - began
     await bench.stamps.of("model", run)
-    while (await bench.client.run(run)).ended_at is None:
-        await asyncio.sleep(0.003)
+    await bench.ended(run)
     return taken

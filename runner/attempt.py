@@ -77,6 +77,7 @@ class Attempt:
     cause: Cause | None = None
     token: CancellationToken = field(default_factory=CancellationToken)
     segments: int = 0
+    ended: bool = False
 
     def interrupt(self, cause: Cause) -> None:
         """Cancel the agent; the first cause counts, except that a lost claim overrides all: nothing may be written."""
@@ -119,8 +120,7 @@ class Attempt:
         observer = Observer(start=self.start, journal=self.journal, outbox=self.outbox)
         while True:
             segment = await self._segment(observer, history)
-            if self.cause in ("lost claim", "drain"):
-                await self._leave(segment)
+            if await self._left(segment):
                 return
             ended = await self.journal.end(
                 segment.status,
@@ -130,6 +130,7 @@ class Attempt:
                 output=segment.output,
             )
             if ended.outcome == "ended":
+                self.ended = True
                 log.info("run_ended", run=self.start.run, status=ended.status, reason=segment.reason)
                 return
             history = await self._go_on(observer, segment)
@@ -177,12 +178,14 @@ class Attempt:
                     usage_limits=UsageLimits(request_limit=None),
                 )
             except RunCancelled as cancelled:
-                messages = cancelled.all_messages() or None
+                messages = cancelled.all_messages() if observer.begun else None
+                if self.cause is None:
+                    return self._failed(RunFailure("the agent cancelled itself", reason="cancelled"), messages)
                 return Segment(RunStatus.STOPPED, messages, reason=StopReason.PERSON)
             except ClaimLost:
                 raise
             except Exception as error:
-                return self._failed(error, list(captured) or None)
+                return self._failed(error, list(captured) if observer.begun else None)
         if isinstance(result.output, DeferredToolRequests):
             text = "the agent deferred a tool call, and nobody here can answer it"
             return self._failed(RunFailure(text, reason="deferred_call"), result.all_messages())
@@ -197,10 +200,13 @@ class Attempt:
         data = {"type": kind, "message": str(error)[:ERROR_CHARS_MAX]}
         return Segment(RunStatus.FAILED, messages, reason=_reason(error), error=data)
 
-    async def _leave(self, segment: Segment) -> None:
-        """Go without an end: a lost claim may write nothing; a drain still records what was said."""
-        if self.cause == "drain":
+    async def _left(self, segment: Segment) -> bool:
+        """Tell whether to go without an end: after a lost claim nothing may be written; a drained run that was
+        cut off leaves what was said, and is given back by the worker."""
+        if self.cause == "drain" and segment.status is RunStatus.STOPPED:
             await self.journal.note(messages=segment.messages)
+            return True
+        return self.cause == "lost claim"
 
     async def _deps(self) -> Any:
         if self.hosted.deps is None:

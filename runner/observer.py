@@ -69,7 +69,7 @@ class Observer(AbstractCapability[Any]):
         self._outbox = outbox
         self._clock = clock
         self._asked_at = 0.0
-        self._first = True
+        self.begun = False
         self._cost = Decimal(0)
 
     def get_ordering(self) -> CapabilityOrdering:
@@ -77,15 +77,18 @@ class Observer(AbstractCapability[Any]):
         return CapabilityOrdering(position="innermost")
 
     def begin_segment(self) -> None:
-        """Expect the first model request of another `agent.run` within this attempt."""
-        self._first = True
+        """Expect the first model request of another `agent.run` within this attempt.
+
+        Until it comes, nothing that the agent holds is new.
+        """
+        self.begun = False
 
     async def before_model_request(
         self, ctx: RunContext[Any], request_context: ModelRequestContext
     ) -> ModelRequestContext:
         """Record the request, and add what waits in the inbox to it."""
-        if self._first:
-            self._first = False
+        if not self.begun:
+            self.begun = True
             self._journal.begin_segment(ctx.messages)
         await self._journal.note(messages=ctx.messages)
         while self._journal.waiting:

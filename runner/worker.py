@@ -130,6 +130,9 @@ class Worker:
     async def drain(self, *, grace: float) -> None:
         """Take no more threads, wait up to `grace` seconds for the runs here, then give up those that are left."""
         self._draining = True
+        while self._claiming:
+            self._slot_freed.clear()
+            await self._slot_freed.wait()
         tasks = {running.task for running in self._running.values() if running.task is not None}
         if tasks:
             log.info("draining", runs=len(tasks), grace_s=grace)
@@ -190,7 +193,7 @@ class Worker:
         try:
             await running.attempt.run()
         finally:
-            if running.attempt.cause == "drain":
+            if running.attempt.cause == "drain" and not running.attempt.ended:
                 await self._give_up(running.attempt)
             self._keeper.drop(running.held)
             if self._running.get(start.thread) is running:

@@ -14,7 +14,7 @@ def trace_line(frame: Frame) -> tuple[str, str] | None:
     if frame.kind == "head":
         return None
     data = dict(frame.data)
-    place = f"{frame.fence}.{frame.n}" if frame.is_live else f"#{frame.seq}"
+    place = f"~{frame.n}" if frame.is_live else f"#{frame.seq}"
     name = str(data.pop("fact", None) or data.pop("event_kind", None) or frame.kind)
     detail = _detail(data)
     text = f"{frame.at[11:23]:12} {place:>8} {name:18} {detail}"

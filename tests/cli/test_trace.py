@@ -9,10 +9,10 @@ def test_a_fact_shows_its_seq_its_kind_and_what_it_says() -> None:
     assert line == ('12:00:00.000      #12 run_ended          status="failed" reason="error"', "bold")
 
 
-def test_a_live_frame_shows_fence_and_number() -> None:
+def test_a_live_frame_shows_its_number() -> None:
     line = trace_line(delta(3, "Hi\n"))
     assert line is not None
-    assert line[0].split(maxsplit=2)[1:] == ["1.3", 'part_delta         "Hi\\n"']
+    assert line[0].split(maxsplit=2)[1:] == ["~3", 'part_delta         "Hi\\n"']
     begun = trace_line(start(2, "Hi"))
     assert begun is not None
     assert begun[0].endswith('text content="Hi"')

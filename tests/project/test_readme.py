@@ -54,7 +54,7 @@ def test_every_setting_is_listed_with_its_name() -> None:
 
 
 def test_paths_of_the_doors_exist() -> None:
-    routes = {route.path for door in (probes, rest, sse, websocket) for route in door.router.routes}  # type: ignore[attr-defined]
+    routes = {route.path for door in (probes, rest, sse, websocket) for route in door.router.routes}
     doors = README.partition("## The doors")[2].partition("\n\nA message")[0]
     named = {
         re.sub(r"\{\w+\}", "{}", path) for path in re.findall(r"(/(?:v1/[\w/{}]+|healthz|readyz))", doors)

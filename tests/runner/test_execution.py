@@ -15,6 +15,8 @@ from pydantic_ai.messages import (
 )
 
 from tests.runner.conftest import ME, Bench, kinds, of_kind
+from tests.support.agents import agent
+from threadhold import Hosted
 from threadhold.runner.machine import RunStatus
 
 
@@ -107,6 +109,12 @@ async def test_stop_keeps_the_partial_answer_and_the_thread_goes_on(bench: Bench
     assert of_kind(facts, "run_ended")[-1]["status"] == "completed"
     partial = parts(bench.seen[-1], TextPart)[0].content
     assert partial.startswith("w1 w2 ")
+    history = await bench.history(receipt.thread)
+    assert [part.content for part in parts(history, UserPromptPart)] == [
+        "words 1000 0.02",
+        "what were you saying",
+    ]
+    assert len(parts(history, TextPart)) == 2
 
 
 async def test_stop_during_a_tool_closes_its_call(bench: Bench) -> None:
@@ -138,6 +146,9 @@ async def test_failing_tools_fail_the_run_with_a_type(
     assert "no shelf" in run.error["message"]
     facts = await bench.ask("go on", receipt.thread)
     assert of_kind(facts, "tool_returned")[0]["outcome"] == "failed"
+    history = await bench.history(receipt.thread)
+    assert [part.tool_name for part in parts(history, ToolCallPart)] == [tool]
+    assert [part.content for part in parts(history, UserPromptPart)][1:] == ["go on"]
     assert of_kind(facts, "run_ended")[-1]["status"] == "completed"
 
 
@@ -178,3 +189,45 @@ async def test_live_text_is_the_final_text(bench: Bench) -> None:
             final = frame.data["text"]
     assert text == final
     assert numbers == list(range(1, len(numbers) + 1))
+
+
+async def test_agent_that_cancels_itself_has_failed_and_was_not_stopped(bench: Bench) -> None:
+    run = await bench.run(await bench.send("call quit ;; say never"))
+    assert (run.status, run.error) == (
+        RunStatus.FAILED,
+        {"type": "cancelled", "message": "the agent cancelled itself"},
+    )
+
+
+async def test_dependencies_that_cannot_be_made_fail_the_run(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    receipt = await bench.send("say one")
+    await bench.idle(receipt.thread)
+
+    def refuse(identity: object) -> None:
+        raise PermissionError("no seat in the database")
+
+    hosted = Hosted(agent, deps=refuse)
+    monkeypatch.setitem(bench.runner.app._agents, "scripted", hosted)
+    facts = await bench.ask("say two", receipt.thread)
+    assert facts[-1]["error"] == {"type": "PermissionError", "message": "no seat in the database"}
+    history = await bench.history(receipt.thread)
+    assert [part.content for part in parts(history, UserPromptPart)] == ["say one", "say two"]
+    assert [part.content for part in parts(history, TextPart)] == ["one"]
+
+
+async def test_unreadable_history_fails_the_run_and_not_the_worker(bench: Bench) -> None:
+    receipt = await bench.send("say one")
+    await bench.idle(receipt.thread)
+    await bench.database._pool.execute(
+        'UPDATE threadhold.history SET messages = \'[{"kind": "from the future"}]\''
+    )
+    run = await bench.run(await bench.send("say two", receipt.thread))
+    assert (run.status, run.reason) == (RunStatus.FAILED, "history_unsafe")
+
+
+async def test_more_messages_than_slots_all_run(bench: Bench) -> None:
+    receipts = [await bench.send(f"say {n}") for n in range(20)]
+    for receipt in receipts:
+        assert (await bench.run(receipt)).status == RunStatus.COMPLETED

@@ -69,6 +69,14 @@ async def whoami(ctx: RunContext[RunIdentity]) -> str:
     return f"{ctx.deps.principal.id} in {ctx.deps.workspace}"
 
 
+@agent.tool
+async def quit(ctx: RunContext[RunIdentity]) -> str:
+    """Cancel the agent from within."""
+    ctx.cancel()
+    await asyncio.sleep(0)
+    return "never seen"
+
+
 def identity(identity: RunIdentity) -> RunIdentity:
     """Give tools the run's identity as their dependencies."""
     return identity

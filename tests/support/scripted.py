@@ -8,7 +8,7 @@ A message is a script: steps separated by `;;`, one per model request. Within a 
     hold GATE           nothing until the test opens the gate, by making a file of that name
     raise TEXT          the provider fails
 
-Other messages (steering, or a message after a stop) are not scripts; when the steps are used up, or there are
+Other messages (steering, for example) are not scripts; when the steps are used up, or there are
 none, the model answers with what it has been told since: `heard: a, b`.
 """
 

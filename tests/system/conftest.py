@@ -44,7 +44,7 @@ def system(servers: TestServers, tmp_path_factory: pytest.TempPathFactory) -> It
     stack = asyncio.run(servers.new_stack())
     environment = stack.environment(PYTHONPATH=ROOT, **TIMES)
     with processes(environment, tmp_path_factory.mktemp("system")) as starter:
-        agents = {"AGENTS": "scripted,alpha,beta,gamma"}
+        agents = {"AGENTS": "scripted,alpha,beta,gamma,delta"}
         replicas = [starter.start("serve", AGENTS, "--port", "0", env=agents) for _ in range(2)]
         a, b = (replica.url() for replica in replicas)
         yield System(a, b, Crew(starter), starter, stack.database_url)

@@ -53,10 +53,10 @@ async def test_dev_goes_on_after_kill_9(tmp_path: Path, public: People, gate: Ga
 
         second = starter.start("dev", AGENTS, "--port", "0")
         client = public.client(await ready(second))
-        following = await client.send(sent.thread, "are you back?")
+        following = await client.send(sent.thread, "say I am back")
         again = await public.listen(client.url, sent.thread)
         answer = await again.sees(lambda seen: seen.facts("run_ended")[1:])
-        assert [end["output"] for end in answer] == ["heard: are you back?"]
+        assert [end["output"] for end in answer] == ["I am back"]
         assert (await client.message(following.message)).state == "delivered"
         old = await client.run(sent.run or "")
         assert (old.status, old.reason) == ("failed", "abandoned")

@@ -100,7 +100,7 @@ async def test_a_run_outlives_redis_and_its_watcher_learns_the_end_meanwhile(
     without.touch()
     await shaky.worker.says("outbox_stalled", sent.thread)
     await shaky.worker.says("dispatch_interrupted")
-    # A stop needs no Redis either, and neither does steering; here the run just goes on to its end.
+    # Steering needs no Redis either.
     steered = await client.send(sent.thread, "and you?")
     assert steered.disposition == "steered"
     finish.touch()
