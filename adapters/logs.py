@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import structlog
 
-QUIET: Final = ("arq", "uvicorn", "httpx", "httpcore", "asyncio", "websockets")
+QUIET: Final = ("arq", "asyncio", "httpcore", "httpx", "httpx2", "openai", "uvicorn", "websockets")
 
 
 def configure_logs(*, level: int = logging.INFO) -> None:

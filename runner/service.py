@@ -48,6 +48,11 @@ class Runner:
         self._hub = hub
         self._closed = False
 
+    @property
+    def agents(self) -> tuple[str, ...]:
+        """The names of the agents that may be sent to, sorted."""
+        return self.app.names
+
     async def create_thread(
         self,
         *,

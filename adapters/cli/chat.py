@@ -62,6 +62,7 @@ class Chat:
         self._watching: asyncio.Task[None] | None = None
         self._stopping: asyncio.Task[None] | None = None
         self._leave = asyncio.Event()
+        self._sending = asyncio.Lock()
         self._interrupted = False
         self._prompted = False
 
@@ -97,16 +98,19 @@ class Chat:
     def _on_interrupt(self) -> None:
         """Stop what runs; leave if nothing does, or if it is said twice."""
         again, self._interrupted = self._interrupted and self._stopping is not None, True
-        if self._view.busy and self._thread is not None and not again:
+        if self._view.busy and not again:
             self._stopping = asyncio.ensure_future(self._stop())
         else:
             self._leave.set()
 
     async def _stop(self) -> None:
-        if self._thread is None:
+        # A first message that is still on its way makes the thread whose run is to be stopped.
+        async with self._sending:
+            thread = self._thread
+        if thread is None:
             return
         try:
-            receipt = await self._client.stop(thread=self._thread)
+            receipt = await self._client.stop(thread=thread)
         except ClientError as error:
             self._terminal.note(f"not stopped: {error.message}")
             return
@@ -194,11 +198,12 @@ class Chat:
         # Before the call: the watch may show the run's end before the receipt is back.
         self._view.expect(line)
         try:
-            receipt = await self._client.send(self._thread, line, agent=agent)
+            async with self._sending:
+                receipt = await self._client.send(self._thread, line, agent=agent)
+                self._thread = receipt.thread
         except ClientError:
             self._view.forget(line)
             raise
-        self._thread = receipt.thread
         if receipt.no_worker:
             self._terminal.note("(accepted; no worker has this agent now, it is answered when one comes)")
         elif receipt.disposition == "queued":

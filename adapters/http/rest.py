@@ -11,6 +11,7 @@ from threadhold.adapters.http.doors import Asker, TheDoors, TheRunner
 from threadhold.adapters.http.problem import problems
 from threadhold.adapters.http.schemas import (
     KEY_SCHEMA,
+    AgentList,
     FirstMessage,
     NewMessage,
     NewThread,
@@ -36,6 +37,12 @@ _LOCATION: dict[str, Any] = {
 }
 _CREATED: dict[int | str, dict[str, Any]] = {201: _LOCATION, 200: {"model": Thread}}
 _ACCEPTED: dict[int | str, dict[str, Any]] = {202: {"description": "Accepted and kept.", **_LOCATION}}
+
+
+@router.get("/agents", responses=problems())
+async def list_agents(runner: TheRunner, by: Asker) -> AgentList:
+    """List the agents that may be sent to."""
+    return AgentList(items=runner.agents)
 
 
 @router.post("/threads", status_code=201, responses=_CREATED | problems(404, 409))

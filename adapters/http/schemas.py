@@ -105,6 +105,13 @@ class Stop(Body):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AgentList:
+    """The names of the agents that may be sent to."""
+
+    items: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadPage:
     """Threads, newest first; `next_cursor` is None on the last page."""
 

@@ -46,6 +46,8 @@ class ScriptedRunner:
     grown: asyncio.Condition = field(default_factory=asyncio.Condition)
     watch_error: Exception | None = None
 
+    agents: tuple[str, ...] = (AGENT, "other")
+
     def __post_init__(self) -> None:
         self.send_may_end.set()
 

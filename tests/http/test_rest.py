@@ -148,3 +148,8 @@ async def test_without_redis_it_is_degraded_but_ready() -> None:
         assert ready.json()["status"] == "degraded"
         api.drain.set()
         assert (await api.client.get("/readyz")).json()["status"] == "draining"
+
+
+async def test_agents_are_listed(api: Api) -> None:
+    answer = await api.client.get("/v1/agents")
+    assert (answer.status_code, answer.json()) == (200, {"items": ["support", "other"]})
