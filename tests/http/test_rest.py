@@ -113,6 +113,7 @@ async def test_the_openapi_document_names_every_path_and_problem(api: Api) -> No
     assert set(document["paths"]) == {
         "/healthz",
         "/readyz",
+        "/v1/agents",
         "/v1/messages",
         "/v1/messages/{message}",
         "/v1/runs/{run}",

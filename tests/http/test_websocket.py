@@ -154,11 +154,11 @@ async def test_sends_to_a_thread_keep_their_order_and_a_stop_comes_after_them(ap
 
 async def test_operations_in_flight_are_bounded(api: Api) -> None:
     async with peer(api) as client:
-        for number in range(16):
+        for number in range(Limits().ops):
             await client.send(id=number, op="stop", run="run-1", wait=30)
         assert await client.code(id="over", op="ping") == "overloaded"
         api.runner.stop_may_end.set()
-        assert {(await client.next())["id"] for _ in range(16)} == set(range(16))
+        assert {(await client.next())["id"] for _ in range(Limits().ops)} == set(range(Limits().ops))
         assert (await client.ask(id="again", op="ping"))["ok"]
 
 
