@@ -53,8 +53,21 @@ class Settings(BaseSettings):
     def _not_empty(cls, value: str | None) -> str | None:
         return value or None
 
+    @field_validator("claim_ttl", "renew_every", "trust_margin", "sweep_every", "grace", mode="before")
+    @classmethod
+    def _seconds(cls, value: object) -> object:
+        """Take plain seconds: the environment holds text, which pydantic would only read as `PT15S` or `0:00:15`."""
+        if not isinstance(value, str):
+            return value
+        try:
+            return timedelta(seconds=float(value))
+        except (ValueError, OverflowError):
+            return value
+
     @model_validator(mode="after")
     def _times_fit(self) -> "Settings":
+        if min(self.trust_margin, self.sweep_every) <= timedelta() or self.grace < timedelta():
+            raise ValueError("trust_margin and sweep_every must be positive, grace not negative")
         if not timedelta() < self.renew_every < self.claim_ttl - self.trust_margin:
             raise ValueError("renew_every must be positive and shorter than claim_ttl minus trust_margin")
         return self

@@ -1,13 +1,18 @@
 """Redis and Postgres go away and come back: what was accepted runs, and whoever watches learns the end."""
 
 import asyncio
+import json
+import os
+import signal
 import time
 from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pytest
+import redis
 
-from tests.support.processes import AGENTS, Process, Processes, processes
+from tests.support.processes import AGENTS, START_S_MAX, Process, Processes, processes
 from tests.support.servers import FAST, Stack
 from tests.support.truth import Truth, truth
 from tests.support.watching import People
@@ -49,6 +54,18 @@ def shaky(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shaky]:
     finally:
         valkey.stop()
         postgres.stop()
+
+
+@contextmanager
+def hanging(valkey: EmbeddedValkey) -> Iterator[None]:
+    """Keep a server from answering, while it still holds its connections."""
+    with redis.Redis.from_url(valkey.url) as client:
+        pid = int(client.info("server")["process_id"])  # type: ignore[index]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
 
 
 def started(starter: Processes, postgres: EmbeddedPostgres, valkey: EmbeddedValkey) -> Shaky:
@@ -127,6 +144,45 @@ async def test_a_stop_works_without_redis(shaky: Shaky, judge: Truth, public: Pe
     stopped = await client.stop(run=sent.run, wait=20)
     assert (stopped.settled, stopped.status) == (True, "stopped")
     assert time.monotonic() - asked_at < 2.0 + SLACK_S
+
+
+async def test_a_redis_that_hangs_holds_up_neither_a_send_nor_a_run_nor_its_end(
+    shaky: Shaky, judge: Truth, public: People, gate: Gate
+) -> None:
+    client, without, finish = public.client(shaky.url), gate("without"), gate("finish")
+    script = f"words 5 0.01 | hold {without} | words 5 0.01 | hold {finish} | say end"
+    sent = await client.send(None, script, agent=AGENT)
+    run = sent.run or ""
+    watched = await public.listen(shaky.url, sent.thread)
+    await watched.sees(lambda seen: "w5 " in seen.text(run))
+    with hanging(shaky.valkey):
+        asked_at = time.monotonic()
+        other = await client.send(None, "say meanwhile", agent=AGENT)
+        assert time.monotonic() - asked_at < SLACK_S
+        without.touch()
+        await shaky.worker.says("outbox_stalled", sent.thread)
+        finish.touch()
+        assert (await watched.sees_end(run))["output"] == "w1 w2 w3 w4 w5 w1 w2 w3 w4 w5 end"
+        assert (await judge.sees(other.thread, "run_ended"))["output"] == "meanwhile"
+    # Afterwards it is as fast as ever: a nudge starts the run, and a watcher sees each word.
+    following = await client.send(sent.thread, "words 5 0.01")
+    await watched.sees_end(following.run or "")
+    seqs = [frame["seq"] for frame in watched.frames if frame["kind"] == "fact"]
+    assert seqs == list(range(1, len(seqs) + 1))
+
+
+async def test_processes_start_while_redis_is_away(shaky: Shaky, judge: Truth, public: People) -> None:
+    await asyncio.to_thread(shaky.valkey.stop)
+    env = {"AGENTS": "late"}
+    api = shaky.starter.start("serve", AGENTS, "--port", "0", env=env)
+    worker = shaky.starter.start("worker", AGENTS, env=env)
+    await worker.says('"worker_ready"', within=START_S_MAX)
+    client = public.client(json.loads(await api.says('"api_ready"', within=START_S_MAX))["url"])
+    sent = await client.send(None, "say good morning", agent="late")
+    assert (await judge.sees(sent.thread, "run_ended"))["output"] == "good morning"
+    for process in (api, worker):
+        process.ask_to_end()
+    assert [await asyncio.to_thread(process.wait) for process in (api, worker)] == [0, 0]
 
 
 async def test_a_run_outlives_a_restart_of_postgres(
