@@ -5,6 +5,7 @@ wake list, so that exactly one idle worker that has the agent wakes at once; and
 """
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Awaitable, Sequence
 from typing import Any, Final, cast
@@ -113,6 +114,10 @@ class Dispatcher(ArqWorker):
         self._ours = worker
         self._queue = queue
         self._claim = queue.redis.register_script(_CLAIM)
+        self.ctx["dispatcher"] = self
+        self._arriving: set[str] = set()
+        self._claims: set[asyncio.Task[None]] = set()
+        self._moved = asyncio.Event()
 
     async def main(self) -> None:
         """Poll once a second, and listen for tokens in between. Ends only by an error or a cancellation."""
@@ -126,48 +131,93 @@ class Dispatcher(ArqWorker):
             listener.result()
         finally:
             listener.cancel()
-            await asyncio.gather(listener, *self.tasks.values(), return_exceptions=True)
+            await asyncio.gather(listener, *self._claims, return_exceptions=True)
+            await asyncio.gather(*self.tasks.values(), return_exceptions=True)
 
     async def _listen(self) -> None:
         lists = [self._queue.wake_list(agent) for agent in self._ours.app.names]
         while True:
-            await self._ours.slot()
-            if self.job_counter >= min(self.max_jobs, self._ours.free_slots):
-                await asyncio.wait(
-                    [*self.tasks.values()], return_when=asyncio.FIRST_COMPLETED, timeout=POLL_S
-                )
-                continue
+            await self._room()
             token: Any = await cast(Awaitable[Any], self.pool.blpop(lists, timeout=1))
             # Whose turn it is goes round, so that one busy agent does not starve the others.
             lists.append(lists.pop(0))
-            if token is not None:
-                await self.start_jobs([token[1]])
+            if token is not None and self._take_in(id := token[1].decode()):
+                claiming = self.loop.create_task(self._claim_and_run(id))
+                self._claims.add(claiming)
+                claiming.add_done_callback(self._claims.discard)
+                claiming.add_done_callback(_logged)
+
+    async def _room(self) -> None:
+        """Return when another job may be taken in."""
+        while not self._has_room():
+            await self._ours.slot()
+            self._moved.clear()
+            if not self._has_room():
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(POLL_S):
+                        await self._moved.wait()
+
+    def _has_room(self) -> bool:
+        return self.job_counter < self.max_jobs and self._ours.free_slots > len(self._arriving)
+
+    def _take_in(self, id: str) -> bool:
+        """Reserve a slot for a job until our worker counts it itself; False if it is not ours or there is no room."""
+        if (
+            self._queue.agent_of(id) not in self._ours.app.names
+            or id in self._arriving
+            or not self._has_room()
+        ):
+            return False
+        self._arriving.add(id)
+        self.job_counter += 1
+        return True
+
+    def arrived(self, id: str) -> None:
+        """Give a reservation back: the job is with our worker now, or has ended without coming that far."""
+        self._arriving.discard(id)
+        self._moved.set()
 
     async def start_jobs(self, job_ids: Sequence[bytes]) -> None:
-        """Claim these jobs, each in one round trip, and start those that are ours."""
-        mine = [id for raw in job_ids if self._queue.agent_of(id := raw.decode()) in self._ours.app.names]
-        for id in mine:
-            if self.job_counter >= min(self.max_jobs, self._ours.free_slots):
-                return
+        """Claim and start those of these jobs that are ours, as far as there is room."""
+        for raw in job_ids:
+            if self._take_in(id := raw.decode()):
+                await self._claim_and_run(id)
+
+    async def _claim_and_run(self, id: str) -> None:
+        """Claim a job that was taken in, in one round trip, and start it."""
+        claimed = False
+        try:
             args: list[str | int] = [id, timestamp_ms(), int(self.in_progress_timeout_s * 1000)]
             score = await self._claim(keys=[in_progress_key + id, self.queue_name], args=args)
-            if score is None:
-                continue
-            self.job_counter += 1
-            await self.sem.acquire()
+            claimed = score is not None
+        finally:
+            if not claimed:
+                self._release(id)
+        if claimed:
             task = self.loop.create_task(self.run_job(id, int(float(score))))
-            task.add_done_callback(self._job_done)
+            task.add_done_callback(lambda task: self._job_done(id, task))
             self.tasks[id] = task
 
-    def _job_done(self, task: "asyncio.Task[Any]") -> None:
-        self._release_sem_dec_counter_on_complete()
-        if not task.cancelled() and task.exception() is not None:
-            log.warning("dispatch_job_failed", error=str(task.exception())[:200])
+    def _release(self, id: str) -> None:
+        self.job_counter -= 1
+        self.arrived(id)
+
+    def _job_done(self, id: str, task: "asyncio.Task[Any]") -> None:
+        self._release(id)
+        _logged(task)
+
+
+def _logged(task: "asyncio.Task[Any]") -> None:
+    """Log how a job went wrong; its run is found again without it."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.warning("dispatch_job_failed", error=type(error).__name__, detail=str(error)[:200])
 
 
 async def _attend(ctx: dict[str, Any], thread: str) -> None:
     """The job. Returns nothing and raises nothing: whatever goes wrong, the pending row stands and is found again."""
     worker: Worker = ctx["worker"]
+    dispatcher: Dispatcher = ctx["dispatcher"]
+    dispatcher.arrived(ctx["job_id"])
     try:
         await worker.attend(thread)
     except Exception:

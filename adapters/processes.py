@@ -3,12 +3,12 @@
 import asyncio
 import signal
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import structlog
 
@@ -32,11 +32,26 @@ from threadhold.runner.worker import Worker
 
 log = structlog.get_logger(__name__)
 
+T = TypeVar("T")
 OnReady = Callable[[str], Awaitable[None]]
 # Workers of `dev` are named so. Who owns the embedded database knows that an earlier one of them is gone.
 DEV: Final = "dev"
 # Whoever presses Ctrl-C on a notebook does not want to wait for a long run.
 DEV_GRACE: Final = timedelta(seconds=1)
+
+
+def run(process: Coroutine[Any, Any, T]) -> T:
+    """Run one of the processes below to its end, on the fast event loop where there is one."""
+    with asyncio.Runner(loop_factory=_fast_loop) as runner:
+        return runner.run(process)
+
+
+def _fast_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
@@ -67,6 +68,7 @@ class Attempt:
         work: the store.
         journal: where facts and history go.
         outbox: where live frames go.
+        on_end: called as soon as the end is recorded, when there is no claim to keep any more.
     """
 
     start: Start
@@ -74,6 +76,7 @@ class Attempt:
     work: WorkStore
     journal: Journal
     outbox: Outbox
+    on_end: Callable[[], None]
     cause: Cause | None = None
     token: CancellationToken = field(default_factory=CancellationToken)
     segments: int = 0
@@ -131,6 +134,7 @@ class Attempt:
             )
             if ended.outcome == "ended":
                 self.ended = True
+                self.on_end()
                 log.info("run_ended", run=self.start.run, status=ended.status, reason=segment.reason)
                 return
             history = await self._go_on(observer, segment)
@@ -180,7 +184,9 @@ class Attempt:
             except RunCancelled as cancelled:
                 messages = cancelled.all_messages() if observer.begun else None
                 if self.cause is None:
-                    return self._failed(RunFailure("the agent cancelled itself", reason="cancelled"), messages)
+                    return self._failed(
+                        RunFailure("the agent cancelled itself", reason="cancelled"), messages
+                    )
                 return Segment(RunStatus.STOPPED, messages, reason=StopReason.PERSON)
             except ClaimLost:
                 raise

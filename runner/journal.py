@@ -89,7 +89,9 @@ class Journal:
             if not facts and not new and not delivered:
                 return
             history = dumped(new)
-            await self._outbox.flush(FLUSH_S)
+            if self._rec_no:
+                # The first record follows no live frame that it could overtake.
+                await self._outbox.flush(FLUSH_S)
             self._rec_no += 1
             recorded = await self._repeated(lambda: self._record(facts, delivered, history))
             self._kept += len(new)

@@ -94,7 +94,7 @@ class RunStore(Protocol):
         """Record a stop, durably."""
         ...
 
-    async def tools(self, run: str, *, ended: bool) -> dict[str, str]:
+    async def tools(self, run: str) -> dict[str, str]:
         """Return what became of each tool call of a run."""
         ...
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any, Literal, get_args
 
 from threadhold.fanout.cursor import InvalidCursor, Position, parse_cursor
@@ -165,13 +166,12 @@ class Runner:
     async def _stop_receipt(self, receipt: StopReceipt, *, by: Principal) -> StopReceipt:
         """Return the receipt with how things stand now."""
         assert receipt.run is not None
-        run = await self._runs.get(receipt.run, by=by)
-        thread = await self._threads.get(receipt.thread, by=by)
-        ended = is_final(run.status)
-        tools = await self._runs.tools(run.id, ended=ended)
-        return StopReceipt(
-            thread=receipt.thread, run=run.id, settled=ended, status=run.status, seq=thread.seq, tools=tools
+        run, thread, tools = await asyncio.gather(
+            self._runs.get(receipt.run, by=by),
+            self._threads.get(receipt.thread, by=by),
+            self._runs.tools(receipt.run),
         )
+        return replace(receipt, settled=is_final(run.status), status=run.status, seq=thread.seq, tools=tools)
 
     async def position(self, thread: str, *, by: Principal, after: str | None = None) -> Position:
         """Return where a watch begins, after checking that the principal may watch.

@@ -21,7 +21,7 @@ async def settled(hub: Hub, runs: RunStore, receipt: StopReceipt, *, by: Princip
         async with asyncio.timeout(wait):
             while not heard.done():
                 await asyncio.wait({heard}, timeout=LOOK_EVERY_S)
-                if is_final((await runs.get(receipt.run or "", by=by)).status):
+                if not heard.done() and is_final((await runs.get(receipt.run or "", by=by)).status):
                     return
     except TimeoutError:
         return

@@ -182,7 +182,14 @@ class Worker:
             self._work, self._wires, start=start, outbox=outbox, trusted=lambda: self._keeper.trusted(held)
         )
         hosted = self.app.hosted(start.agent)
-        attempt = Attempt(start=start, hosted=hosted, work=self._work, journal=journal, outbox=outbox)
+        attempt = Attempt(
+            start=start,
+            hosted=hosted,
+            work=self._work,
+            journal=journal,
+            outbox=outbox,
+            on_end=lambda: self._keeper.drop(held),
+        )
         running = Running(attempt, held)
         self._running[start.thread] = running
         log.info("run_claimed", thread=start.thread, run=start.run, agent=start.agent, attempt=start.attempt)

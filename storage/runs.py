@@ -28,13 +28,13 @@ def _run(row: Any) -> Run:
     )
 
 
-def _fate(row: Any, *, ended: bool) -> str:
+def _fate(row: Any) -> str:
     """Say what is known of one tool call."""
     if row["returned"]:
         return "finished"
     if not row["called"]:
         return "never_started"
-    return "unknown" if ended else "still_running"
+    return "unknown" if row["ended"] else "still_running"
 
 
 class PostgresRuns:
@@ -88,7 +88,7 @@ class PostgresRuns:
         agent = row["agent"] if following else None
         return Nudge(thread=str(row["thread"]), seq=row["seq"], agent=agent, run=following, holder=holder)
 
-    async def tools(self, run: str, *, ended: bool) -> dict[str, str]:
+    async def tools(self, run: str) -> dict[str, str]:
         """Return what became of each tool call that the model asked for."""
         rows = await self._database.rows("tools_of_run", as_uuid(run, "run"))
-        return {row["call_id"]: _fate(row, ended=ended) for row in rows}
+        return {row["call_id"]: _fate(row) for row in rows}

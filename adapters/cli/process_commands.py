@@ -48,7 +48,9 @@ def dev(
     if supervised:
         _supervised(target, settings, host=host, port=chosen)
     else:
-        asyncio.run(_dev(target, settings, terminal, host=host, port=chosen))
+        from threadhold.adapters import processes
+
+        processes.run(_dev(target, settings, terminal, host=host, port=chosen))
 
 
 async def _dev(target: str, settings: Settings, terminal: Terminal, *, host: str, port: int) -> None:
@@ -79,7 +81,7 @@ def _supervised(target: str, settings: Settings, *, host: str, port: int) -> Non
         async def on_ready(url: str) -> None:
             report.ready(url, app.names)
 
-        asyncio.run(processes.dev(app, settings, host=host, port=port, target=target, on_ready=on_ready))
+        processes.run(processes.dev(app, settings, host=host, port=port, target=target, on_ready=on_ready))
     except Exception as error:
         raise typer.Exit(report.failed(error)) from error
 
@@ -93,7 +95,7 @@ def serve(
     from threadhold.adapters import processes
     from threadhold.adapters.cli.target import load_app
 
-    asyncio.run(processes.serve(load_app(target), Settings(), host=host, port=port))
+    processes.run(processes.serve(load_app(target), Settings(), host=host, port=port))
 
 
 def worker(
@@ -106,7 +108,7 @@ def worker(
     from threadhold.adapters.cli.target import load_app
 
     settings = _with_capacity(Settings(), capacity)
-    asyncio.run(processes.worker(load_app(target), settings, capacity=settings.capacity, name=name))
+    processes.run(processes.worker(load_app(target), settings, capacity=settings.capacity, name=name))
 
 
 def migrate(as_json: AsJson = False) -> None:
@@ -114,7 +116,7 @@ def migrate(as_json: AsJson = False) -> None:
     from threadhold.adapters import processes
 
     configure_logs()
-    applied = asyncio.run(processes.migrate(Settings()))
+    applied = processes.run(processes.migrate(Settings()))
     terminal = Terminal(as_json=as_json)
     terminal.record({"applied": applied})
     terminal.line(f"applied: {', '.join(applied)}" if applied else "the database is up to date")

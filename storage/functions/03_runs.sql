@@ -18,10 +18,14 @@ BEGIN
     IF r.status = 'running' AND r.start_key = p_start_key THEN
         outcome := 'started';
     ELSE
+        -- This commit need not reach the disk before the worker goes on: its first record, which does, comes after it in
+        -- the same log. If a crash of the database loses both, the run is still pending and the worker is fenced.
+        PERFORM set_config('synchronous_commit', 'off', true);
         -- Waits for a renewal in progress, then sees it.
         SELECT * INTO c FROM claims WHERE thread_id = p_thread FOR UPDATE;
         IF FOUND AND c.expires_at > clock_timestamp() THEN outcome := 'held'; RETURN; END IF;
         IF r.status = 'running' THEN
+            PERFORM set_config('synchronous_commit', 'on', true);
             lapsed := _lapse(p_thread, 'lost claim', p_new_run);
             SELECT * INTO t FROM threads WHERE id = p_thread;
             seq := t.log_seq;
@@ -61,6 +65,8 @@ $$;
 CREATE OR REPLACE FUNCTION renew_v1(p_worker text, p_threads uuid[], p_claims uuid[], p_ttl interval)
 RETURNS TABLE (claim_id uuid, result text, stop boolean, waiting int)
 LANGUAGE sql VOLATILE SET search_path FROM CURRENT AS $$
+    -- A renewal that a crash of the database loses only shortens a claim.
+    SELECT set_config('synchronous_commit', 'off', true);
     WITH alive AS (
         UPDATE workers w SET seen_at = clock_timestamp() WHERE w.id = p_worker
     ), mine AS MATERIALIZED (

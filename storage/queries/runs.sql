@@ -9,13 +9,13 @@ SELECT r.*, r.stop_cut IS NOT NULL AS stop_requested FROM {schema}.runs r JOIN {
 
 -- name: tools_of_run
 -- For each tool call that the model asked for in a run: when it began and how it returned, as far as is known.
-SELECT c.call ->> 'id' AS call_id,
+SELECT c.call ->> 'id' AS call_id, r.ended_at IS NOT NULL AS ended,
        EXISTS (SELECT 1 FROM {schema}.facts b WHERE b.run_id = $1 AND b.kind = 'tool_called'
                   AND b.data ->> 'call_id' = c.call ->> 'id') AS called,
        EXISTS (SELECT 1 FROM {schema}.facts e WHERE e.run_id = $1 AND e.kind = 'tool_returned'
                   AND e.data ->> 'call_id' = c.call ->> 'id') AS returned
-  FROM {schema}.facts f, jsonb_array_elements(f.data -> 'calls') AS c (call)
- WHERE f.run_id = $1 AND f.kind = 'model_called' ORDER BY f.seq;
+  FROM {schema}.runs r JOIN {schema}.facts f ON f.run_id = r.id, jsonb_array_elements(f.data -> 'calls') AS c (call)
+ WHERE r.id = $1 AND f.kind = 'model_called' ORDER BY f.seq;
 
 -- name: claim
 -- Take a thread's claim and start its pending run.

@@ -1,5 +1,6 @@
 """The commands, from their arguments to their exit codes."""
 
+import asyncio
 import json
 import sys
 from collections.abc import Awaitable, Callable
@@ -155,6 +156,7 @@ class FakeProcesses(ModuleType):
 
     def __init__(self) -> None:
         super().__init__("threadhold.adapters.processes")
+        self.run = asyncio.run
         self.called: dict[str, Any] = {}
         self.error: Exception | None = None
 

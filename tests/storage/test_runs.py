@@ -293,9 +293,10 @@ async def test_tools_of_a_run_by_what_is_on_the_log(desk: Desk, thread: str) -> 
         NewFact(kind="tool_called", data={"call_id": "open"}),
     ]
     await desk.work.record(start, rec_no=2, facts=facts)
-    assert await desk.runs.tools(start.run, ended=False) == {
+    assert await desk.runs.tools(start.run) == {
         "done": "finished",
         "open": "still_running",
         "idle": "never_started",
     }
-    assert (await desk.runs.tools(start.run, ended=True))["open"] == "unknown"
+    await desk.work.end(start, status=DONE, data={})
+    assert (await desk.runs.tools(start.run))["open"] == "unknown"
