@@ -43,3 +43,5 @@ def configure_logs(*, level: int = logging.INFO) -> None:
     root.setLevel(level)
     for name in QUIET:
         logging.getLogger(name).setLevel(logging.WARNING)
+    # The pool says with a traceback that it lost a connection; we say it in a line of our own.
+    logging.getLogger("asyncpg").setLevel(logging.ERROR)

@@ -23,7 +23,6 @@ from threadhold.runner.history import continuable, loaded, request_of
 from threadhold.runner.journal import Journal
 from threadhold.runner.machine import FailReason, RunStatus, StopReason
 from threadhold.runner.observer import ERROR_CHARS_MAX, RESULT_CHARS_MAX, Observer
-from threadhold.runner.ports import WorkStore
 from threadhold.runner.records import InboxMessage, NewFact, Principal, Start
 from threadhold.runner.storable import bounded
 
@@ -65,7 +64,6 @@ class Attempt:
     Args:
         start: the run and its claim.
         hosted: the agent.
-        work: the store.
         journal: where facts and history go.
         outbox: where live frames go.
         on_end: called as soon as the end is recorded, when there is no claim to keep any more.
@@ -73,7 +71,6 @@ class Attempt:
 
     start: Start
     hosted: Hosted
-    work: WorkStore
     journal: Journal
     outbox: Outbox
     on_end: Callable[[], None]
@@ -144,7 +141,7 @@ class Attempt:
         self.outbox.start(attempt=self.start.attempt, seq=self.start.seq)
         requests = [request_of(message) for message in self.start.inbox]
         stored, _ = await asyncio.gather(
-            self.work.history(self.start.thread, chunks=self.start.history_chunks),
+            self.journal.history(),
             self.journal.note(self._started(), delivered=self.start.inbox, shown=requests),
         )
         try:

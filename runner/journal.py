@@ -107,6 +107,11 @@ class Journal:
             self._start, rec_no=self._rec_no, facts=facts, delivered=seqs, history=history
         )
 
+    async def history(self) -> list[Any]:
+        """Return the thread's history as it stood when the run was claimed, as JSON values."""
+        start = self._start
+        return await self._repeated(lambda: self._work.history(start.thread, chunks=start.history_chunks))
+
     async def inbox(self) -> list[InboxMessage]:
         """Return the messages that wait for this run."""
         return await self._repeated(lambda: self._work.inbox(self._start))

@@ -185,7 +185,6 @@ class Worker:
         attempt = Attempt(
             start=start,
             hosted=hosted,
-            work=self._work,
             journal=journal,
             outbox=outbox,
             on_end=lambda: self._keeper.drop(held),

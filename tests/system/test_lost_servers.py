@@ -60,7 +60,7 @@ def shaky(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shaky]:
 def hanging(valkey: EmbeddedValkey) -> Iterator[None]:
     """Keep a server from answering, while it still holds its connections."""
     with redis.Redis.from_url(valkey.url) as client:
-        pid = int(client.info("server")["process_id"])  # type: ignore[index]
+        pid = int(client.info("server")["process_id"])
     os.kill(pid, signal.SIGSTOP)
     try:
         yield
@@ -164,7 +164,7 @@ async def test_a_redis_that_hangs_holds_up_neither_a_send_nor_a_run_nor_its_end(
         finish.touch()
         assert (await watched.sees_end(run))["output"] == "w1 w2 w3 w4 w5 w1 w2 w3 w4 w5 end"
         assert (await judge.sees(other.thread, "run_ended"))["output"] == "meanwhile"
-    # Afterwards it is as fast as ever: a nudge starts the run, and a watcher sees each word.
+    # Afterwards the same connection goes on, and no fact is missing on it.
     following = await client.send(sent.thread, "words 5 0.01")
     await watched.sees_end(following.run or "")
     seqs = [frame["seq"] for frame in watched.frames if frame["kind"] == "fact"]
