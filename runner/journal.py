@@ -49,6 +49,7 @@ class Journal:
         self._rec_no = 0
         self._base = 0
         self._kept = 0
+        self._held: list[NewFact] = []
         self.seq = start.seq
         self.waiting = False
 
@@ -56,6 +57,13 @@ class Journal:
         """Note where this segment's own messages begin: after those that it was given."""
         self._base = len(messages)
         self._kept = 0
+
+    def hold(self, fact: NewFact) -> None:
+        """Keep a fact for the next record or for the end, whichever comes first.
+
+        The final response of a run is committed together with its end.
+        """
+        self._held.append(fact)
 
     async def note(
         self,
@@ -86,6 +94,7 @@ class Journal:
     ) -> None:
         async with self._lock:
             new = [*self._new(messages), *shown]
+            facts = [*self._held, *facts]
             if not facts and not new and not delivered:
                 return
             history = dumped(new)
@@ -94,6 +103,7 @@ class Journal:
                 await self._outbox.flush(FLUSH_S)
             self._rec_no += 1
             recorded = await self._repeated(lambda: self._record(facts, delivered, history))
+            self._held.clear()
             self._kept += len(new)
             self.seq = recorded.seq
             self.waiting = recorded.waiting > 0
@@ -131,13 +141,19 @@ class Journal:
             ClaimLost: the claim is not the present one any more; whoever took it has recorded the end.
         """
         async with self._lock:
-            new = self._new(messages)
+            history = dumped(self._new(messages))
             await self._outbox.flush(FLUSH_S)
             fence, n = self._outbox.position
             data = {"live": {"fence": fence, "n": n}} | ({} if output is None else {"output": output})
             ended, nudge = await self._repeated(
                 lambda: self._work.end(
-                    self._start, status=status, reason=reason, error=error, history=dumped(new), data=data
+                    self._start,
+                    status=status,
+                    reason=reason,
+                    error=error,
+                    facts=self._held,
+                    history=history,
+                    data=data,
                 )
             )
         self.seq = ended.seq

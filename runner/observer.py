@@ -23,7 +23,6 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models import ModelRequestContext
 from pydantic_ai.tools import ToolDefinition
-from pydantic_graph import End
 
 from threadhold.fanout.outbox import Outbox
 from threadhold.runner.errors import Rejection
@@ -103,13 +102,15 @@ class Observer(AbstractCapability[Any]):
         return request_context
 
     async def after_node_run(self, ctx: RunContext[Any], *, node: Any, result: Any) -> Any:
-        """Record a response before any of its calls is executed."""
+        """Record a response before any of its calls is executed; without calls it goes with what comes next."""
         last = ctx.messages[-1] if ctx.messages else None
         if isinstance(last, ModelResponse) and self._asked_at:
             latency, self._asked_at = self._clock() - self._asked_at, 0.0
-            await self._journal.note(self._model_called(last, latency), messages=ctx.messages)
-        elif isinstance(result, End):
-            await self._journal.note(messages=ctx.messages)
+            called = self._model_called(last, latency)
+            if calls_of(last):
+                await self._journal.note(called, messages=ctx.messages)
+            else:
+                self._journal.hold(called)
         return result
 
     def _model_called(self, response: ModelResponse, latency: float) -> NewFact:

@@ -76,6 +76,8 @@ class PostgresWork:
 
     async def history(self, thread: str, *, chunks: int) -> list[Any]:
         """Return the thread's messages as JSON values."""
+        if chunks == 0:
+            return []
         rows = await self._database.rows("history", UUID(thread), chunks)
         return [message for row in rows for message in json.loads(row["messages"])]
 

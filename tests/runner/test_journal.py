@@ -192,3 +192,24 @@ async def test_unstorable_history_is_refused_before_it_takes_a_number(rig: Rig) 
         await rig.journal.note(FACT, messages=[broken])
     await rig.journal.note(FACT)
     assert [record[0] for record in rig.work.records] == [1]
+
+
+async def test_held_fact_goes_with_the_next_record_or_the_end_and_once(rig: Rig) -> None:
+    rig.journal.hold(NewFact(kind="model_called", data={}))
+    assert rig.work.records == []
+    await rig.journal.note(FACT)
+    rig.journal.hold(NewFact(kind="model_called", data={}))
+    await rig.journal.end(RunStatus.COMPLETED)
+    assert rig.work.records[0][1] == ["model_called", "tool_called"]
+    assert [fact.kind for fact in rig.work.ends[0]["facts"]] == ["model_called"]
+
+
+async def test_end_that_goes_on_keeps_what_is_held(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def goes_on(start: Start, **fields: Any) -> tuple[Ended, Nudge]:
+        return Ended(outcome="continue", status=None, seq=9, next_run=None), Nudge(thread="t", seq=9)
+
+    monkeypatch.setattr(rig.work, "end", goes_on)
+    rig.journal.hold(NewFact(kind="model_called", data={}))
+    await rig.journal.end(RunStatus.COMPLETED)
+    await rig.journal.note(FACT)
+    assert rig.work.records[0][1] == ["model_called", "tool_called"]
