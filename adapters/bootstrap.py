@@ -132,7 +132,7 @@ def make_runner(app: Threadhold, parts: Parts) -> Runner:
 async def disown_workers(parts: Parts, *, named: str) -> None:
     """Let the claims of all workers of this name lapse at once, because the caller knows that they are gone."""
     work = PostgresWork(parts.database, worker=named, ttl=parts.settings.claim_ttl)
-    if claims := await work.disown(f"{named}-"):
+    if claims := await work.disown(named):
         log.warning("earlier_claims_lapsed", claims=claims)
 
 
@@ -171,8 +171,10 @@ async def running_worker(app: Threadhold, parts: Parts, *, id: str, capacity: in
     finally:
         dispatching.cancel()
         await asyncio.gather(dispatching, return_exceptions=True)
-        await worker.drain(grace=settings.grace.total_seconds())
-        await worker.aclose()
+        try:
+            await worker.drain(grace=settings.grace.total_seconds())
+        finally:
+            await asyncio.shield(asyncio.ensure_future(worker.aclose()))
 
 
 def _poking(worker: Worker) -> Callable[[bytes], None]:

@@ -22,6 +22,7 @@ BATCH_MAX = 500
 # A main loop that has not ticked for this long is dead: its claims are left to lapse.
 LOOP_DEAD_AFTER_S = 60.0
 BUSY_RETRY_S = 0.05
+TICK_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +141,11 @@ class Keeper:
     async def _tick(self) -> None:
         while True:
             self._ticked = self._clock()
-            await asyncio.sleep(1.0)
+            for held in list(self._held.values()):
+                # The loop's timers stand still while the machine sleeps; the clock of claims does not.
+                if self._ticked >= held.deadline:
+                    self._lose(held, "no renewal in time")
+            await asyncio.sleep(TICK_S)
 
     def _poke(self) -> None:
         if self._loop is not None and self._wake is not None and not self._loop.is_closed():

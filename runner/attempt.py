@@ -2,59 +2,28 @@
 
 import asyncio
 import inspect
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import structlog
-from pydantic import TypeAdapter
-from pydantic_ai import CancellationToken, DeferredToolRequests, RunCancelled, capture_run_messages
-from pydantic_ai.capabilities import ReinjectSystemPrompt
-from pydantic_ai.exceptions import UsageLimitExceeded
+from pydantic_ai import CancellationToken
 from pydantic_ai.messages import ModelMessage
-from pydantic_ai.usage import UsageLimits
 
 from threadhold.claims import News
 from threadhold.fanout.outbox import Outbox
 from threadhold.runner.app import Hosted, RunIdentity
-from threadhold.runner.errors import ClaimLost, RunFailure
-from threadhold.runner.history import continuable, loaded, request_of
+from threadhold.runner.errors import ClaimLost
+from threadhold.runner.history import HistoryUnsafe, continuable, loaded, request_of
 from threadhold.runner.journal import Journal
-from threadhold.runner.machine import FailReason, RunStatus, StopReason
-from threadhold.runner.observer import ERROR_CHARS_MAX, RESULT_CHARS_MAX, Observer
-from threadhold.runner.records import InboxMessage, NewFact, Principal, Start
-from threadhold.runner.storable import bounded
+from threadhold.runner.machine import RunStatus
+from threadhold.runner.observer import Observer
+from threadhold.runner.records import NewFact, Principal, Start
+from threadhold.runner.segment import Segment, failed, run_segment, stopped
 
 log = structlog.get_logger(__name__)
 
 Cause = Literal["stop", "lost claim", "drain"]
-_ANY: Final[TypeAdapter[Any]] = TypeAdapter(Any)
-
-
-class HistoryUnsafe(Exception):
-    """What is stored of the thread's history cannot be read; nothing was sent to a model."""
-
-
-def _reason(error: Exception) -> FailReason:
-    match error:
-        case UsageLimitExceeded():
-            return FailReason.BUDGET_EXHAUSTED
-        case HistoryUnsafe():
-            return FailReason.HISTORY_UNSAFE
-        case _:
-            return FailReason.ERROR
-
-
-@dataclass(slots=True)
-class Segment:
-    """How one `agent.run` within an attempt came out, and the history it leaves."""
-
-    status: RunStatus
-    messages: list[ModelMessage] | None
-    reason: str | None = None
-    error: dict[str, Any] | None = None
-    output: Any = None
 
 
 @dataclass(slots=True, eq=False)
@@ -75,15 +44,21 @@ class Attempt:
     outbox: Outbox
     on_end: Callable[[], None]
     cause: Cause | None = None
-    token: CancellationToken = field(default_factory=CancellationToken)
-    segments: int = 0
     ended: bool = False
+    _token: CancellationToken = field(default_factory=CancellationToken, init=False)
+    _making: asyncio.Future[Any] | None = field(default=None, init=False)
+    _segments: int = field(default=0, init=False)
 
     def interrupt(self, cause: Cause) -> None:
-        """Cancel the agent; the first cause counts, except that a lost claim overrides all: nothing may be written."""
+        """Cancel the agent, or the making of its dependencies.
+
+        The first cause counts, but a lost claim overrides all: nothing may be written then.
+        """
         if self.cause is None or cause == "lost claim":
             self.cause = cause
-        self.token.cancel()
+        self._token.cancel()
+        if self._making is not None:
+            self._making.cancel()
 
     def hear(self, news: News) -> None:
         """Take news that a renewal brought."""
@@ -98,43 +73,27 @@ class Attempt:
             await self._run()
         except ClaimLost as error:
             log.warning("attempt_fenced", thread=self.start.thread, run=self.start.run, detail=str(error))
-        except asyncio.CancelledError:
-            raise
         except Exception as error:
             await self._end_broken(error)
         finally:
             await self.outbox.aclose()
 
     async def _end_broken(self, error: Exception) -> None:
-        """End a run that this code itself could not carry through; if even that fails, its claim lapses."""
-        segment = self._failed(error, None)
+        """End a run that could not be carried through; if even that fails, its claim lapses."""
         try:
-            await self.journal.end(segment.status, reason=segment.reason, error=segment.error)
+            await self._end(failed(error))
         except Exception as again:
-            log.error(
-                "attempt_broken", run=self.start.run, error=type(again).__name__, detail=str(again)[:200]
-            )
+            detail = str(again)[:200]
+            log.error("attempt_broken", run=self.start.run, error=type(again).__name__, detail=detail)
 
     async def _run(self) -> None:
         history = await self._begin()
         observer = Observer(start=self.start, journal=self.journal, outbox=self.outbox)
         while True:
             segment = await self._segment(observer, history)
-            if await self._left(segment):
+            if await self._left(segment) or await self._end(segment):
                 return
-            ended = await self.journal.end(
-                segment.status,
-                reason=segment.reason,
-                error=segment.error,
-                messages=segment.messages,
-                output=segment.output,
-            )
-            if ended.outcome == "ended":
-                self.ended = True
-                self.on_end()
-                log.info("run_ended", run=self.start.run, status=ended.status, reason=segment.reason)
-                return
-            history = await self._go_on(observer, segment)
+            history = await self._go_on(segment)
 
     async def _begin(self) -> list[ModelMessage]:
         """Record the start with the input, before the agent runs, and return the history to run with."""
@@ -150,62 +109,61 @@ class Attempt:
             raise HistoryUnsafe(str(error)) from error
 
     def _started(self) -> NewFact:
-        first = self.start.attempt == 1
         data = {"agent": self.start.agent, "by": self.start.principal, "attempt": self.start.attempt}
-        return NewFact(kind="run_started" if first else "attempt_started", data=data)
-
-    async def _go_on(self, observer: Observer, segment: Segment) -> list[ModelMessage]:
-        """Take the messages that came as the run was about to end, and return the history that shows them."""
-        messages = segment.messages or []
-        inbox: list[InboxMessage] = await self.journal.inbox()
-        requests = [request_of(message) for message in inbox]
-        await self.journal.note(messages=messages, delivered=inbox, shown=requests)
-        observer.begin_segment()
-        return [*messages, *requests]
+        return NewFact(kind="run_started" if self.start.fresh else "attempt_started", data=data)
 
     async def _segment(self, observer: Observer, history: list[ModelMessage]) -> Segment:
-        """Run the agent once over this history, which ends in what it is asked."""
-        self.segments += 1
-        with capture_run_messages() as captured:
-            try:
-                result = await self.hosted.agent.run(
-                    None,
-                    message_history=history,
-                    deps=await self._deps(),
-                    run_id=f"{self.start.run}:{self.start.attempt}:{self.segments}",
-                    conversation_id=self.start.thread,
-                    capabilities=[ReinjectSystemPrompt(), observer],
-                    cancellation_token=self.token,
-                    usage_limits=UsageLimits(request_limit=None),
-                )
-            except RunCancelled as cancelled:
-                messages = cancelled.all_messages() if observer.begun else None
-                if self.cause is None:
-                    return self._failed(
-                        RunFailure("the agent cancelled itself", reason="cancelled"), messages
-                    )
-                return Segment(RunStatus.STOPPED, messages, reason=StopReason.PERSON)
-            except ClaimLost:
+        """Run the agent once, with dependencies made for this attempt."""
+        self._segments += 1
+        try:
+            deps = await self._deps()
+        except (Exception, SystemExit, asyncio.CancelledError) as error:
+            if self.cause is not None:
+                return stopped()
+            if isinstance(error, asyncio.CancelledError):
                 raise
-            except Exception as error:
-                return self._failed(error, list(captured) if observer.begun else None)
-        if isinstance(result.output, DeferredToolRequests):
-            text = "the agent deferred a tool call, and nobody here can answer it"
-            return self._failed(RunFailure(text, reason="deferred_call"), result.all_messages())
-        output = bounded(_ANY.dump_python(result.output, mode="json"), chars=RESULT_CHARS_MAX)
-        return Segment(RunStatus.COMPLETED, result.all_messages(), output=output)
+            return failed(error)
+        return await run_segment(
+            self.hosted.agent,
+            history,
+            deps=deps,
+            run_id=f"{self.start.run}:{self.start.attempt}:{self._segments}",
+            thread=self.start.thread,
+            observer=observer,
+            token=self._token,
+            interrupted=lambda: self.cause is not None,
+        )
 
-    def _failed(self, error: Exception, messages: list[ModelMessage] | None) -> Segment:
-        """Type a failure. The traceback goes to the log of the operator, never to a watcher."""
-        trace = "".join(traceback.format_exception(error))
-        log.warning("run_failed", run=self.start.run, agent=self.start.agent, traceback=trace)
-        kind = error.reason if isinstance(error, RunFailure) else type(error).__name__
-        data = {"type": kind, "message": str(error)[:ERROR_CHARS_MAX]}
-        return Segment(RunStatus.FAILED, messages, reason=_reason(error), error=data)
+    async def _end(self, segment: Segment) -> bool:
+        """Record the end; False if the run goes on instead, because a message waits."""
+        ended = await self.journal.end(
+            segment.status,
+            reason=segment.reason,
+            error=segment.error,
+            messages=segment.messages,
+            output=segment.output,
+        )
+        if ended.outcome == "continue":
+            return False
+        self.ended = True
+        self.on_end()
+        log.info("run_ended", run=self.start.run, status=ended.status, reason=segment.reason)
+        return True
+
+    async def _go_on(self, segment: Segment) -> list[ModelMessage]:
+        """Take the messages that came as the run was about to end, and return the history that shows them."""
+        messages = segment.messages or []
+        inbox = await self.journal.inbox()
+        requests = [request_of(message) for message in inbox]
+        await self.journal.note(messages=messages, delivered=inbox, shown=requests)
+        return [*messages, *requests]
 
     async def _left(self, segment: Segment) -> bool:
-        """Tell whether to go without an end: after a lost claim nothing may be written; a drained run that was
-        cut off leaves what was said, and is given back by the worker."""
+        """Tell whether to go without an end.
+
+        After a lost claim nothing may be written. A drained run that was cut off leaves what was said, and the worker
+        gives it back.
+        """
         if self.cause == "drain" and segment.status is RunStatus.STOPPED:
             await self.journal.note(messages=segment.messages)
             return True
@@ -214,14 +172,23 @@ class Attempt:
     async def _deps(self) -> Any:
         if self.hosted.deps is None:
             return None
-        principal = Principal(id=self.start.principal, workspace=self.start.workspace, roles=self.start.roles)
-        identity = RunIdentity(
-            principal=principal,
-            workspace=self.start.workspace,
-            thread=self.start.thread,
-            run=self.start.run,
-            attempt=self.start.attempt,
-            fence=self.start.fence,
+        made = self.hosted.deps(self._identity())
+        if not inspect.isawaitable(made):
+            return made
+        # As a task of its own, so that a stop need not wait for it.
+        self._making = asyncio.ensure_future(made)
+        try:
+            return await self._making
+        finally:
+            self._making = None
+
+    def _identity(self) -> RunIdentity:
+        start = self.start
+        return RunIdentity(
+            principal=Principal(id=start.principal, workspace=start.workspace, roles=start.roles),
+            workspace=start.workspace,
+            thread=start.thread,
+            run=start.run,
+            attempt=start.attempt,
+            fence=start.fence,
         )
-        made = self.hosted.deps(identity)
-        return await made if inspect.isawaitable(made) else made

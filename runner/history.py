@@ -7,8 +7,6 @@ from pydantic_ai.messages import (
     ModelMessage,
     ModelMessagesTypeAdapter,
     ModelRequest,
-    ModelResponse,
-    ToolCallPart,
     UserPromptPart,
     repair_messages,
 )
@@ -17,6 +15,10 @@ from threadhold.runner.records import InboxMessage
 
 # Under this key of a request's metadata stands the message of the inbox that it carries.
 MESSAGE_KEY = "threadhold_message"
+
+
+class HistoryUnsafe(Exception):
+    """What is stored of the thread's history cannot be read; nothing was sent to a model."""
 
 
 def request_of(message: InboxMessage) -> ModelRequest:
@@ -59,8 +61,3 @@ def continuable(history: Sequence[ModelMessage]) -> list[ModelMessage]:
 def _is_empty(message: ModelMessage) -> bool:
     """Tell whether a message says nothing: a request or response that was cut off before its first part."""
     return not message.parts
-
-
-def calls_of(response: ModelResponse) -> list[ToolCallPart]:
-    """Return the tool calls that a response asks for."""
-    return [part for part in response.parts if isinstance(part, ToolCallPart)]

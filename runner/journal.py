@@ -15,6 +15,7 @@ from threadhold.fanout.outbox import Outbox
 from threadhold.runner.errors import ClaimLost, Unavailable
 from threadhold.runner.history import dumped
 from threadhold.runner.machine import RunStatus
+from threadhold.runner.meter import Meter
 from threadhold.runner.ports import Wires, WorkStore
 from threadhold.runner.records import Ended, InboxMessage, NewFact, Recorded, Start
 
@@ -26,6 +27,16 @@ RETRY_S: Final = 0.25
 T = TypeVar("T")
 
 
+class HistoryRewritten(Exception):
+    """The agent has replaced its newest messages, so that nobody can tell which of them are new."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the last recorded message is gone from the agent's history; a history processor may drop and add "
+            "messages, but must leave the newest ones as they are"
+        )
+
+
 class Journal:
     """Writes what one attempt does.
 
@@ -35,35 +46,36 @@ class Journal:
         start: the run and its claim.
         outbox: the live frames, which go out before the fact they belong to.
         trusted: tells whether the claim may still be ours; retries end with it.
+        on_stop: called when a record says that the run was asked to stop.
     """
 
     def __init__(
-        self, work: WorkStore, wires: Wires, *, start: Start, outbox: Outbox, trusted: Callable[[], bool]
+        self,
+        work: WorkStore,
+        wires: Wires,
+        *,
+        start: Start,
+        outbox: Outbox,
+        trusted: Callable[[], bool],
+        on_stop: Callable[[], None],
     ) -> None:
         self._work = work
         self._wires = wires
         self._start = start
         self._outbox = outbox
         self._trusted = trusted
+        self._on_stop = on_stop
         self._lock = asyncio.Lock()
         self._rec_no = 0
-        self._base = 0
-        self._kept = 0
-        self._held: list[NewFact] = []
+        self._last: ModelMessage | None = None
+        self.meter = Meter()
         self.seq = start.seq
         self.waiting = False
+        self.stopping = False
 
     def begin_segment(self, messages: Sequence[ModelMessage]) -> None:
         """Note where this segment's own messages begin: after those that it was given."""
-        self._base = len(messages)
-        self._kept = 0
-
-    def hold(self, fact: NewFact) -> None:
-        """Keep a fact for the next record or for the end, whichever comes first.
-
-        The final response of a run is committed together with its end.
-        """
-        self._held.append(fact)
+        self._last = messages[-1] if messages else None
 
     async def note(
         self,
@@ -74,14 +86,17 @@ class Journal:
     ) -> None:
         """Record facts, whatever is new in the history so far, and messages that the model is about to be shown.
 
+        After a stop was asked for, nothing is delivered any more, and `stopping` is True.
+
         Args:
-            facts: in their order.
+            facts: in their order, after those about new responses.
             messages: the whole history so far, or None for "nothing new".
             delivered: messages of the inbox that this record consumes.
             shown: the requests that show them; they follow `messages` in the history.
 
         Raises:
             ClaimLost: the claim is not the present one any more.
+            HistoryRewritten: nobody can tell what is new in `messages`.
         """
         await asyncio.shield(asyncio.ensure_future(self._note(facts, messages, delivered, shown)))
 
@@ -93,29 +108,40 @@ class Journal:
         shown: Sequence[ModelMessage],
     ) -> None:
         async with self._lock:
-            new = [*self._new(messages), *shown]
-            facts = [*self._held, *facts]
+            new = self._new(messages)
             if not facts and not new and not delivered:
                 return
-            history = dumped(new)
+            history, shown_history = dumped(new), dumped(shown)
             if self._rec_no:
                 # The first record follows no live frame that it could overtake.
                 await self._outbox.flush(FLUSH_S)
             self._rec_no += 1
-            recorded = await self._repeated(lambda: self._record(facts, delivered, history))
-            self._held.clear()
-            self._kept += len(new)
-            self.seq = recorded.seq
-            self.waiting = recorded.waiting > 0
-            self._wires.ring(self._start.thread, recorded.seq)
+            recorded = await self._repeated(
+                lambda: self._work.record(
+                    self._start,
+                    rec_no=self._rec_no,
+                    facts=[*self.meter.describe(new), *facts],
+                    history=history,
+                    delivered=[message.seq for message in delivered],
+                    shown=shown_history,
+                )
+            )
+            self._settle(new if recorded.stop_requested else [*new, *shown])
+            self._heed(recorded)
 
-    def _record(
-        self, facts: Sequence[NewFact], delivered: Sequence[InboxMessage], history: Sequence[Any]
-    ) -> Coroutine[Any, Any, Recorded]:
-        seqs = [message.seq for message in delivered]
-        return self._work.record(
-            self._start, rec_no=self._rec_no, facts=facts, delivered=seqs, history=history
-        )
+    def _settle(self, kept: Sequence[ModelMessage]) -> None:
+        self.meter.settle(kept)
+        if kept:
+            self._last = kept[-1]
+
+    def _heed(self, recorded: Recorded) -> None:
+        """Take in what the answer to a record says."""
+        self.seq = recorded.seq
+        self.waiting = recorded.waiting > 0
+        self._wires.ring(self._start.thread, recorded.seq)
+        if recorded.stop_requested:
+            self.stopping = True
+            self._on_stop()
 
     async def history(self) -> list[Any]:
         """Return the thread's history as it stood when the run was claimed, as JSON values."""
@@ -135,13 +161,17 @@ class Journal:
         messages: Sequence[ModelMessage] | None = None,
         output: Any = None,
     ) -> Ended:
-        """End the run, or learn that it goes on because a message waits.
+        """End the run, or learn that it goes on because a message waits; then nothing was recorded.
+
+        The final response is committed together with the end.
 
         Raises:
             ClaimLost: the claim is not the present one any more; whoever took it has recorded the end.
+            HistoryRewritten: nobody can tell what is new in `messages`.
         """
         async with self._lock:
-            history = dumped(self._new(messages))
+            new = self._new(messages)
+            history = dumped(new)
             await self._outbox.flush(FLUSH_S)
             fence, n = self._outbox.position
             data = {"live": {"fence": fence, "n": n}} | ({} if output is None else {"output": output})
@@ -151,7 +181,7 @@ class Journal:
                     status=status,
                     reason=reason,
                     error=error,
-                    facts=self._held,
+                    facts=self.meter.describe(new),
                     history=history,
                     data=data,
                 )
@@ -161,7 +191,17 @@ class Journal:
         return ended
 
     def _new(self, messages: Sequence[ModelMessage] | None) -> list[ModelMessage]:
-        return [] if messages is None else list(messages[self._base + self._kept :])
+        """Return what follows the last recorded message, which is looked for from the end: the agent may have dropped
+        or inserted older ones."""
+        if messages is None:
+            return []
+        if self._last is None:
+            return list(messages)
+        for same in (lambda message: message is self._last, lambda message: message == self._last):
+            for index in range(len(messages) - 1, -1, -1):
+                if same(messages[index]):
+                    return list(messages[index + 1 :])
+        raise HistoryRewritten
 
     async def _repeated(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Repeat a call while the database is away and the claim may still be ours; each call is repeatable."""

@@ -6,7 +6,6 @@ is recorded as delivered, together with the history that shows it, before the mo
 
 import time
 from collections.abc import Callable
-from decimal import Decimal
 from typing import Any, Final
 
 from pydantic import TypeAdapter
@@ -17,7 +16,6 @@ from pydantic_ai.messages import (
     AgentStreamEvent,
     ModelResponse,
     PartDeltaEvent,
-    TextPart,
     TextPartDelta,
     ToolCallPart,
 )
@@ -25,9 +23,10 @@ from pydantic_ai.models import ModelRequestContext
 from pydantic_ai.tools import ToolDefinition
 
 from threadhold.fanout.outbox import Outbox
-from threadhold.runner.errors import Rejection
-from threadhold.runner.history import calls_of, request_of
+from threadhold.runner.errors import Rejection, RunFailure
+from threadhold.runner.history import request_of
 from threadhold.runner.journal import Journal
+from threadhold.runner.meter import ARGS_CHARS_MAX
 from threadhold.runner.records import NewFact, Start
 from threadhold.runner.storable import bounded
 
@@ -43,6 +42,10 @@ def event_data(event: Any) -> dict[str, Any]:
         return {"event_kind": "part_delta", "index": event.index, "delta": delta}
     data: dict[str, Any] = _EVENT.dump_python(event, mode="json")
     return data
+
+
+class Interrupted(Exception):
+    """The way out of an agent whose run was asked to stop."""
 
 
 class Observer(AbstractCapability[Any]):
@@ -69,7 +72,6 @@ class Observer(AbstractCapability[Any]):
         self._clock = clock
         self._asked_at = 0.0
         self.begun = False
-        self._cost = Decimal(0)
 
     def get_ordering(self) -> CapabilityOrdering:
         """Stand next to the model and the tools, so that what is recorded is what really happened."""
@@ -89,55 +91,33 @@ class Observer(AbstractCapability[Any]):
         if not self.begun:
             self.begun = True
             self._journal.begin_segment(ctx.messages)
-        await self._journal.note(messages=ctx.messages)
+        await self._note(messages=ctx.messages)
         while self._journal.waiting:
             inbox = await self._journal.inbox()
             requests = [request_of(message) for message in inbox]
             self._journal.waiting = False
             if inbox:
-                await self._journal.note(delivered=inbox, shown=requests)
+                await self._note(delivered=inbox, shown=requests)
             for request in requests:
                 ctx.enqueue(request)
         self._asked_at = self._clock()
         return request_context
 
+    async def _note(self, *facts: NewFact, **new: Any) -> None:
+        """Record, and go no further if the run was asked to stop: no model call and no tool starts after that."""
+        await self._journal.note(*facts, **new)
+        if self._journal.stopping:
+            raise Interrupted
+
     async def after_node_run(self, ctx: RunContext[Any], *, node: Any, result: Any) -> Any:
         """Record a response before any of its calls is executed; without calls it goes with what comes next."""
         last = ctx.messages[-1] if ctx.messages else None
         if isinstance(last, ModelResponse) and self._asked_at:
-            latency, self._asked_at = self._clock() - self._asked_at, 0.0
-            called = self._model_called(last, latency)
-            if calls_of(last):
-                await self._journal.note(called, messages=ctx.messages)
-            else:
-                self._journal.hold(called)
+            self._journal.meter.time(last, self._clock() - self._asked_at)
+            self._asked_at = 0.0
+            if any(isinstance(part, ToolCallPart) for part in last.parts):
+                await self._note(messages=ctx.messages)
         return result
-
-    def _model_called(self, response: ModelResponse, latency: float) -> NewFact:
-        usage = response.usage
-        self._cost += usage.cost or Decimal(0)
-        text = "".join(part.content for part in response.parts if isinstance(part, TextPart))
-        calls = [
-            {
-                "id": call.tool_call_id,
-                "tool": call.tool_name,
-                "args": bounded(call.args, chars=RESULT_CHARS_MAX),
-            }
-            for call in calls_of(response)
-        ]
-        return NewFact(
-            kind="model_called",
-            data={
-                "model": response.model_name,
-                "text": text,
-                "calls": calls,
-                "input_tokens": usage.input_tokens,
-                "output_tokens": usage.output_tokens,
-                "latency_ms": round(latency * 1000, 1),
-                "cost": None if usage.cost is None else str(usage.cost),
-                "cost_total": str(self._cost),
-            },
-        )
 
     async def on_event(self, ctx: RunContext[Any], *, event: Any) -> None:
         """Send a live frame; it never waits and never fails."""
@@ -149,14 +129,19 @@ class Observer(AbstractCapability[Any]):
         """Record a call before it runs and its outcome after; a crash in between leaves "outcome unknown"."""
         facts = {"call_id": call.tool_call_id, "tool": call.tool_name}
         key = f"{self._start.run}:{call.tool_call_id}"
-        called = {**facts, "args": bounded(call.args, chars=RESULT_CHARS_MAX), "idempotency_key": key}
-        await self._journal.note(NewFact(kind="tool_called", data=called))
+        called = {**facts, "args": bounded(call.args, chars=ARGS_CHARS_MAX), "idempotency_key": key}
+        await self._note(NewFact(kind="tool_called", data=called))
         began = self._clock()
         try:
             result = await handler(args)
         except Exception as error:
             await self._tool_raised(facts, error)
             raise
+        except SystemExit as error:
+            # It would end this process, and every other run in it.
+            failure = RunFailure("the tool tried to end the process", reason="SystemExit")
+            await self._tool_raised(facts, failure)
+            raise failure from error
         result_text = bounded(_plain(result), chars=RESULT_CHARS_MAX)
         took = round((self._clock() - began) * 1000, 1)
         await self._journal.note(_returned(facts, "ok", result=result_text, ms=took))

@@ -118,10 +118,13 @@ class WorkStore(Protocol):
         *,
         rec_no: int,
         facts: Sequence[NewFact],
-        delivered: Sequence[int] = (),
         history: Sequence[Any] = (),
+        delivered: Sequence[int] = (),
+        shown: Sequence[Any] = (),
     ) -> Recorded:
-        """Record what the run did.
+        """Record what the run did, and consume messages together with the history that shows them.
+
+        After a stop nothing is consumed any more, and the answer says so.
 
         Raises:
             ClaimLost: the claim is not the present one; nothing was written.

@@ -122,7 +122,10 @@ class InboxMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """A run that this worker was given, with everything it needs to begin."""
+    """A run that this worker was given, with everything it needs to begin.
+
+    `fresh` is True while no earlier attempt has recorded the run's start.
+    """
 
     workspace: str
     thread: str
@@ -135,6 +138,7 @@ class Start:
     fence: int
     history_chunks: int
     seq: int
+    fresh: bool
     inbox: tuple[InboxMessage, ...]
 
 

@@ -12,6 +12,7 @@ from threadhold.fanout.hub import Hub
 from threadhold.runner.app import Threadhold
 from threadhold.runner.content import checked_content, checked_key
 from threadhold.runner.errors import Closed, InvalidInput
+from threadhold.runner.ids import canonical
 from threadhold.runner.machine import is_final
 from threadhold.runner.ports import MessageStore, RunStore, ThreadStore, Wires
 from threadhold.runner.records import Message, OnBusy, Principal, Receipt, Run, StopReceipt, Thread, Until
@@ -70,7 +71,7 @@ class Runner:
         """
         self._check_open()
         self.app.hosted(agent)
-        id = thread or self._threads.new_thread_id(by=by, key=None)
+        id = canonical(thread, "thread") if thread else self._threads.new_thread_id(by=by, key=None)
         return await self._threads.create(id, agent=agent, title=title, metadata=metadata or {}, by=by)
 
     async def thread(self, thread: str, *, by: Principal) -> Thread:
@@ -80,7 +81,7 @@ class Runner:
             NotFound, Unavailable, Closed.
         """
         self._check_open()
-        return await self._threads.get(thread, by=by)
+        return await self._threads.get(canonical(thread, "thread"), by=by)
 
     async def threads(self, *, by: Principal, before: str | None = None, limit: int = 20) -> list[Thread]:
         """Return the principal's threads, newest first, at most `limit` (1 to 100), older than `before`."""
@@ -119,7 +120,7 @@ class Runner:
             raise InvalidInput("name a thread, or an agent to start one with", field="thread")
         if agent is not None:
             self.app.hosted(agent)
-        target = thread or self._threads.new_thread_id(by=by, key=key)
+        target = canonical(thread, "thread") if thread else self._threads.new_thread_id(by=by, key=key)
         receipt, nudge = await self._messages.send(
             target, content, by=by, key=key, on_busy=busy, create_with=agent
         )
@@ -185,7 +186,8 @@ class Runner:
             NotFound, InvalidInput, Unavailable, Closed.
         """
         self._check_open()
-        begin = await self._threads.start_of_watch(thread, by=by, after="head" if after == "head" else None)
+        id = canonical(thread, "thread")
+        begin = await self._threads.start_of_watch(id, by=by, after="head" if after == "head" else None)
         if after is None or after == "head":
             return begin
         try:
@@ -215,7 +217,8 @@ class Runner:
         self, thread: str, begin: Position, *, until: Until | None = None
     ) -> AsyncIterator[Delivery]:
         """Yield frames after a position that `position` gave out. Access was checked there."""
-        async with aclosing(self._hub.watch(thread, begin, until=until)) as deliveries:
+        id = canonical(thread, "thread")
+        async with aclosing(self._hub.watch(id, begin, until=until)) as deliveries:
             async for delivery in deliveries:
                 yield delivery
 

@@ -19,10 +19,15 @@ async def settled(hub: Hub, runs: RunStore, receipt: StopReceipt, *, by: Princip
     heard = asyncio.ensure_future(_end_heard(frames, receipt.run))
     try:
         async with asyncio.timeout(wait):
-            while not heard.done():
+            while True:
                 await asyncio.wait({heard}, timeout=LOOK_EVERY_S)
-                if not heard.done() and is_final((await runs.get(receipt.run or "", by=by)).status):
+                if heard.done() and heard.exception() is None:
                     return
+                if is_final((await runs.get(receipt.run or "", by=by)).status):
+                    return
+                if heard.done():
+                    # The stream is broken; looking goes on.
+                    await asyncio.sleep(LOOK_EVERY_S)
     except TimeoutError:
         return
     finally:

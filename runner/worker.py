@@ -23,6 +23,7 @@ from threadhold.runner.records import Start
 log = structlog.get_logger(__name__)
 
 TAKE_EVERY_S: Final = 1.0
+REGISTER_EVERY_S: Final = 60.0
 SWEEP_BATCH: Final = 100
 CLAIM_TRIES: Final = 3
 CLAIM_RETRY_S: Final = 0.2
@@ -94,12 +95,19 @@ class Worker:
         Raises:
             Unavailable: if the database cannot be reached.
         """
-        await self._work.register(agents=self.app.names, capacity=self._capacity)
+        await self._register()
         self._keeper.start()
         self._loops = [
+            # Said again from time to time, in case somebody took this worker for dead while it was frozen.
+            asyncio.create_task(
+                self._every(REGISTER_EVERY_S, self._register, "register_failed"), name="register"
+            ),
             asyncio.create_task(self._every(self._sweep_every, self._sweep, "sweep_failed"), name="sweep"),
             asyncio.create_task(self._every(TAKE_EVERY_S, self._take, "take_failed"), name="take"),
         ]
+
+    async def _register(self) -> None:
+        await self._work.register(agents=self.app.names, capacity=self._capacity)
 
     async def slot(self) -> None:
         """Return when there is a free slot."""
@@ -123,9 +131,9 @@ class Worker:
 
     def poke(self, thread: str) -> None:
         """Look for news of a thread that runs here: a stop, or a message."""
-        running = self._running.get(thread)
-        if running is not None:
-            self._keeper.look(running.held)
+        for running in self._running.values():
+            if running.attempt.start.thread == thread:
+                self._keeper.look(running.held)
 
     async def drain(self, *, grace: float) -> None:
         """Take no more threads, wait up to `grace` seconds for the runs here, then give up those that are left."""
@@ -144,11 +152,12 @@ class Worker:
             await asyncio.wait(left, timeout=RELEASE_WAIT_S)
 
     async def aclose(self) -> None:
-        """End the housekeeping and the claims' keeper. Call `drain` first."""
+        """End the housekeeping, what still runs here, and the claims' keeper. Call `drain` first."""
         self._draining = True
-        for task in self._loops:
+        tasks = [*self._loops, *(running.task for running in self._running.values() if running.task)]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._loops, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         with contextlib.suppress(Unavailable):
             await self._work.unregister()
         await self._keeper.aclose()
@@ -156,8 +165,9 @@ class Worker:
     async def _claim(self, thread: str) -> tuple[float, Start | None]:
         """Claim a thread; a call whose answer was lost is repeated with the same key."""
         key = str(uuid4())
+        # Counted from the first try: a repeat returns the start of the first with the expiry it had then.
+        began = self._clock()
         for remaining in reversed(range(CLAIM_TRIES)):
-            began = self._clock()
             try:
                 start, nudge = await self._work.claim(thread, agents=self.app.names, start_key=key)
             except Unavailable as error:
@@ -168,7 +178,7 @@ class Worker:
             if nudge is not None:
                 self._wires.announce(nudge)
             return began, start
-        return 0.0, None
+        return began, None
 
     def _launch(self, start: Start, began: float) -> None:
         outbox = Outbox(self._live, thread=start.thread, run=start.run, fence=start.fence)
@@ -179,7 +189,12 @@ class Worker:
             on_news=lambda news: attempt.hear(news),
         )
         journal = Journal(
-            self._work, self._wires, start=start, outbox=outbox, trusted=lambda: self._keeper.trusted(held)
+            self._work,
+            self._wires,
+            start=start,
+            outbox=outbox,
+            trusted=lambda: self._keeper.trusted(held),
+            on_stop=lambda: attempt.interrupt("stop"),
         )
         hosted = self.app.hosted(start.agent)
         attempt = Attempt(
@@ -190,7 +205,7 @@ class Worker:
             on_end=lambda: self._keeper.drop(held),
         )
         running = Running(attempt, held)
-        self._running[start.thread] = running
+        self._running[start.claim_id] = running
         log.info("run_claimed", thread=start.thread, run=start.run, agent=start.agent, attempt=start.attempt)
         running.task = asyncio.create_task(self._execute(running), name=f"run {start.run}")
 
@@ -202,8 +217,7 @@ class Worker:
             if running.attempt.cause == "drain" and not running.attempt.ended:
                 await self._give_up(running.attempt)
             self._keeper.drop(running.held)
-            if self._running.get(start.thread) is running:
-                del self._running[start.thread]
+            del self._running[start.claim_id]
             self._slot_freed.set()
 
     async def _give_up(self, attempt: Attempt) -> None:

@@ -16,6 +16,10 @@ _AWAY = (
     asyncpg.InternalClientError,
     asyncpg.InsufficientResourcesError,
     asyncpg.OperatorInterventionError,
+    asyncpg.ReadOnlySQLTransactionError,
+    asyncpg.DeadlockDetectedError,
+    asyncpg.SerializationError,
+    asyncpg.LockNotAvailableError,
 )
 # What a database that has not been prepared answers.
 _UNPREPARED = (
@@ -32,15 +36,13 @@ def translated() -> Iterator[None]:
 
     Raises:
         Unavailable: when the database is away or has no schema yet.
-        InvalidInput: when Postgres cannot store the text (NUL).
+        InvalidInput: when Postgres cannot store what was given (NUL, for example).
     """
     try:
         yield
     except _UNPREPARED as error:
         raise Unavailable("the database has no schema of this version; run `threadhold migrate`") from error
-    except (asyncpg.UntranslatableCharacterError, asyncpg.CharacterNotInRepertoireError) as error:
-        raise InvalidInput(
-            "the text contains characters that cannot be stored (NUL)", field="content"
-        ) from error
+    except asyncpg.DataError as error:
+        raise InvalidInput(f"this cannot be stored: {str(error)[:200]}", field="content") from error
     except _AWAY as error:
         raise Unavailable(f"the database does not answer ({type(error).__name__}); try again") from error

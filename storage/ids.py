@@ -5,7 +5,7 @@ from uuid import UUID, uuid5
 
 from uuid_utils.compat import uuid7
 
-from threadhold.runner.errors import NotFound
+from threadhold.runner.ids import canonical
 
 _THREADS: Final = UUID("6b2f4d7e-6f1c-5a51-9d0e-0c6f3b3f9a11")
 
@@ -26,7 +26,4 @@ def as_uuid(text: str, what: str) -> UUID:
     Raises:
         NotFound: if the text is not an id.
     """
-    try:
-        return UUID(text)
-    except ValueError:
-        raise NotFound(what, text[:80]) from None
+    return UUID(canonical(text, what))

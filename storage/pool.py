@@ -11,6 +11,8 @@ from threadhold.storage.sql import statements
 # Deciding statements wait for a thread's lock and a commit; longer than this means that something is wrong.
 STATEMENT_TIMEOUT_S: Final = 10.0
 CONNECT_TIMEOUT_S: Final = 5.0
+# Who waits longer for a connection is told that the database is overloaded, rather than queue without end.
+ACQUIRE_TIMEOUT_S: Final = 5.0
 CLOSE_TIMEOUT_S: Final = 2.0
 
 
@@ -60,22 +62,25 @@ class Database:
     async def rows(self, name: str, *args: Any) -> list[Any]:
         """Run a named statement and return its rows."""
         with translated():
-            return list(await self._open_pool().fetch(self._statements[name], *args))
+            async with self._connection() as connection:
+                return list(await connection.fetch(self._statements[name], *args))
 
     async def row(self, name: str, *args: Any) -> Any:
         """Run a named statement and return its first row, or None."""
         with translated():
-            return await self._open_pool().fetchrow(self._statements[name], *args)
+            async with self._connection() as connection:
+                return await connection.fetchrow(self._statements[name], *args)
 
     async def run(self, name: str, *args: Any) -> None:
         """Run a named statement."""
         with translated():
-            await self._open_pool().execute(self._statements[name], *args)
+            async with self._connection() as connection:
+                await connection.execute(self._statements[name], *args)
 
-    def _open_pool(self) -> Any:
+    def _connection(self) -> Any:
         if self._pool is None:
             raise asyncpg.InterfaceError("the pool is closed")
-        return self._pool
+        return self._pool.acquire(timeout=ACQUIRE_TIMEOUT_S)
 
 
 async def _nothing_to_reset(connection: Any) -> None:

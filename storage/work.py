@@ -8,12 +8,17 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
+import asyncpg
+import structlog
+
 from threadhold.runner.errors import ClaimLost
 from threadhold.runner.machine import RunStatus
 from threadhold.runner.records import Ended, InboxMessage, NewFact, Nudge, Recorded, Start
 from threadhold.runner.storable import storable
 from threadhold.storage.ids import new_id
 from threadhold.storage.pool import Database
+
+log = structlog.get_logger(__name__)
 
 
 def _json(value: Any) -> str:
@@ -45,6 +50,7 @@ def _start(thread: str, row: Any) -> Start:
         fence=row["fence"],
         history_chunks=row["history_chunks"],
         seq=row["seq"],
+        fresh=row["fresh"],
         inbox=_inbox(row["inbox"]),
     )
 
@@ -87,8 +93,9 @@ class PostgresWork:
         *,
         rec_no: int,
         facts: Sequence[NewFact],
-        delivered: Sequence[int] = (),
         history: Sequence[Any] = (),
+        delivered: Sequence[int] = (),
+        shown: Sequence[Any] = (),
     ) -> Recorded:
         """Record what the run did, under its claim."""
         row = await self._database.row(
@@ -97,8 +104,9 @@ class PostgresWork:
             UUID(start.claim_id),
             rec_no,
             _facts(facts),
-            list(delivered),
             _history(history),
+            list(delivered),
+            _history(shown),
         )
         if row["outcome"] == "fenced":
             raise ClaimLost(start.thread, start.fence)
@@ -164,16 +172,26 @@ class PostgresWork:
         return [str(row[0]) for row in rows]
 
     async def sweep(self, *, limit: int) -> list[Nudge]:
-        """Take lapsed threads, one short transaction each."""
+        """Take lapsed threads, one short transaction each; one that cannot be taken does not keep the others."""
         nudges = []
         for (thread,) in await self._database.rows("lapsed", limit):
-            row = await self._database.row("lapse", thread, new_id())
-            if row["result"] is not None:
-                run = str(row["run"]) if row["run"] else None
-                nudges.append(
-                    Nudge(thread=str(thread), seq=row["seq"], agent=row["agent"] if run else None, run=run)
+            try:
+                nudge = await self._lapse(thread)
+            except asyncpg.PostgresError as error:
+                log.error(
+                    "lapse_failed", thread=str(thread), error=type(error).__name__, detail=str(error)[:200]
                 )
+                continue
+            if nudge is not None:
+                nudges.append(nudge)
         return nudges
+
+    async def _lapse(self, thread: UUID) -> Nudge | None:
+        row = await self._database.row("lapse", thread, new_id())
+        if row["result"] is None:
+            return None
+        run = str(row["run"]) if row["run"] else None
+        return Nudge(thread=str(thread), seq=row["seq"], agent=row["agent"] if run else None, run=run)
 
     async def register(self, *, agents: Sequence[str], capacity: int) -> None:
         """Say that this worker is there."""
@@ -185,9 +203,9 @@ class PostgresWork:
         """Say that this worker leaves."""
         await self._database.run("unregister", self._worker)
 
-    async def disown(self, holders: str) -> int:
-        """Let the claims of all workers whose id begins so lapse at once, and return how many there were."""
-        row = await self._database.row("disown", holders)
+    async def disown(self, name: str) -> int:
+        """Let the claims of all workers of this name lapse at once, and return how many there were."""
+        row = await self._database.row("disown", name)
         return int(row[0])
 
     async def audit(self) -> list[dict[str, Any]]:

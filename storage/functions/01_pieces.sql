@@ -112,8 +112,9 @@ BEGIN
         PERFORM _return(p_thread, p_run, 'now', (SELECT t.inbox_seq FROM threads t WHERE t.id = p_thread), 'poison');
     END IF;
     UPDATE requests SET status = 'cancelled' WHERE run_id = p_run AND status = 'open';
-    PERFORM _fact(p_thread, p_run, 'run_ended', jsonb_strip_nulls(p_data || jsonb_build_object(
-        'status', p_status, 'reason', p_reason, 'error', p_error)));
+    PERFORM _fact(p_thread, p_run, 'run_ended', p_data || jsonb_build_object('status', p_status)
+        || CASE WHEN p_reason IS NULL THEN '{}' ELSE jsonb_build_object('reason', p_reason) END
+        || CASE WHEN p_error IS NULL THEN '{}' ELSE jsonb_build_object('error', p_error) END);
     UPDATE runs SET status = p_status, reason = p_reason, error = p_error, ended_at = clock_timestamp() WHERE id = p_run;
     DELETE FROM claims WHERE thread_id = p_thread;
     UPDATE threads SET claim_id = NULL WHERE id = p_thread;
@@ -122,7 +123,8 @@ BEGIN
         UPDATE threads SET state = 'idle', current_run = NULL WHERE id = p_thread;
         RETURN NULL;
     END IF;
-    UPDATE inbox SET mode = 'now', for_run = p_new_run WHERE thread_id = p_thread AND seq = m.seq;
+    UPDATE inbox SET mode = 'now', for_run = p_new_run
+     WHERE thread_id = p_thread AND state = 'waiting' AND (seq = m.seq OR mode = 'now');
     PERFORM _new_run(p_thread, p_new_run, m.sender, m.roles);
     RETURN p_new_run;
 END $$;
@@ -172,8 +174,9 @@ BEGIN
            stop_reason = coalesce(stop_reason, p_reason),
            stop_cut_next = CASE WHEN p_whole_thread THEN coalesce(stop_cut_next, t.inbox_seq) ELSE stop_cut_next END
      WHERE id = p_run;
-    IF r.stop_cut IS NULL THEN
-        PERFORM _fact(p_thread, p_run, 'stop_requested', jsonb_build_object('by', p_by, 'reason', p_reason));
+    IF r.stop_cut IS NULL OR (p_whole_thread AND r.stop_cut_next IS NULL) THEN
+        PERFORM _fact(p_thread, p_run, 'stop_requested', jsonb_build_object('by', p_by, 'reason', p_reason,
+                      'scope', CASE WHEN p_whole_thread THEN 'thread' ELSE 'run' END));
     END IF;
     IF r.status = 'running' THEN RETURN 'requested'; END IF;
     PERFORM _end(p_thread, p_run, 'stopped', p_reason, NULL, 'stopped', NULL, jsonb_build_object('by', p_by), p_new_run);

@@ -8,7 +8,7 @@ CREATE OR REPLACE FUNCTION claim_v1(p_thread uuid, p_agents text[], p_worker tex
                                     p_new_run uuid,
                                     OUT outcome text, OUT workspace text, OUT run uuid, OUT agent text, OUT principal text,
                                     OUT roles text[], OUT attempt int, OUT claim_id uuid, OUT fence bigint,
-                                    OUT history_chunks bigint, OUT inbox jsonb, OUT lapsed text, OUT seq bigint)
+                                    OUT history_chunks bigint, OUT inbox jsonb, OUT lapsed text, OUT seq bigint, OUT fresh boolean)
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE t threads; c claims; r runs;
 BEGIN
@@ -50,6 +50,8 @@ BEGIN
     workspace := t.workspace; run := r.id; agent := r.agent; principal := r.principal; roles := r.roles;
     attempt := r.attempt; claim_id := t.claim_id; fence := t.fence; history_chunks := t.history_chunks; seq := t.log_seq;
     inbox := _inbox(p_thread);
+    -- An earlier start that was never acknowledged has left no run_started.
+    fresh := r.attempt = 1 OR NOT EXISTS (SELECT 1 FROM facts f WHERE f.run_id = r.id AND f.kind = 'run_started');
 END $$;
 
 -- The waiting messages that the current run is to see, oldest first.
@@ -87,10 +89,11 @@ LANGUAGE sql VOLATILE SET search_path FROM CURRENT AS $$
       LEFT JOIN runs r ON r.id = t.current_run AND r.claim_id = q.claim_id
 $$;
 
--- Record facts, history and consumed messages under the claim. p_rec_no is 1, 2, 3 ... per start: a repeat is harmless.
--- outcome: ok | fenced
-CREATE OR REPLACE FUNCTION record_v1(p_thread uuid, p_claim uuid, p_rec_no bigint, p_facts jsonb, p_delivered bigint[],
-                                     p_history json,
+-- Record facts and history under the claim, and consume messages together with the history that shows them. A run that
+-- was asked to stop consumes nothing more: p_delivered and p_shown are left out then, and `stop` says so.
+-- p_rec_no is 1, 2, 3 ... per start: a repeat is harmless. outcome: ok | fenced
+CREATE OR REPLACE FUNCTION record_v1(p_thread uuid, p_claim uuid, p_rec_no bigint, p_facts jsonb, p_history json,
+                                     p_delivered bigint[], p_shown json,
                                      OUT outcome text, OUT seq bigint, OUT waiting int, OUT stop boolean)
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE t threads;
@@ -103,7 +106,10 @@ BEGIN
         UPDATE threads SET rec_no = p_rec_no WHERE id = p_thread;
         PERFORM _facts(p_thread, t.current_run, p_facts);
         PERFORM _history(p_thread, t.current_run, p_history);
-        PERFORM _deliver(p_thread, t.current_run, p_delivered);
+        IF NOT EXISTS (SELECT 1 FROM runs r WHERE r.id = t.current_run AND r.stop_cut IS NOT NULL) THEN
+            PERFORM _history(p_thread, t.current_run, p_shown);
+            PERFORM _deliver(p_thread, t.current_run, p_delivered);
+        END IF;
     END IF;
     SELECT x.log_seq, CASE WHEN x.waiting = 0 THEN 0 ELSE jsonb_array_length(_inbox(p_thread)) END, r.stop_cut IS NOT NULL
       INTO seq, waiting, stop FROM threads x JOIN runs r ON r.id = x.current_run WHERE x.id = p_thread;
@@ -138,7 +144,9 @@ BEGIN
     SELECT * INTO r FROM runs WHERE id = p_run AND thread_id = p_thread AND claim_id = p_claim;
     IF t.claim_id IS DISTINCT FROM p_claim THEN
         -- Our own end whose answer was lost, or somebody recorded us abandoned.
-        outcome := CASE WHEN r.ended_at IS NOT NULL AND r.reason IS DISTINCT FROM 'abandoned' THEN 'ended' ELSE 'fenced' END;
+        outcome := CASE WHEN EXISTS (SELECT 1 FROM attempts a WHERE a.run_id = p_run AND a.claim_id = p_claim
+                                        AND a.outcome IN ('completed', 'stopped', 'failed'))
+                        THEN 'ended' ELSE 'fenced' END;
         status := r.status; seq := t.log_seq;
         RETURN;
     END IF;
@@ -185,11 +193,12 @@ BEGIN
     SELECT x.log_seq, x.agent, x.current_run INTO seq, agent, run FROM threads x WHERE x.id = p_thread;
 END $$;
 
--- For the one process that knows that an earlier life of itself is over: the claims of
--- all holders whose name begins so count as lapsed from now on.
-CREATE OR REPLACE FUNCTION disown_v1(p_holders text) RETURNS bigint LANGUAGE sql VOLATILE SET search_path FROM CURRENT AS $$
+-- For the one process that knows that earlier lives of itself are over: the claims of all workers of this name (an id is
+-- the name and twelve digits) count as lapsed from now on.
+CREATE OR REPLACE FUNCTION disown_v1(p_name text) RETURNS bigint LANGUAGE sql VOLATILE SET search_path FROM CURRENT AS $$
     WITH gone AS (
-        UPDATE claims SET expires_at = clock_timestamp() - interval '1 ms' WHERE starts_with(holder, p_holders) RETURNING 1
+        UPDATE claims SET expires_at = clock_timestamp() - interval '1 ms' WHERE holder ~ ('^' || p_name || '-[0-9a-f]{12}$')
+        RETURNING 1
     )
     SELECT count(*) FROM gone
 $$;

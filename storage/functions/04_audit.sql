@@ -27,8 +27,10 @@ LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
      WHERE t.inbox_seq <> (SELECT count(*) FROM inbox i WHERE i.thread_id = t.id)
     UNION ALL
     SELECT 'each consumed message has one delivery on the log', i.thread_id, i.id::text FROM inbox i
-     WHERE (SELECT count(*) FROM facts f WHERE f.thread_id = i.thread_id AND f.kind = 'message_delivered'
-               AND f.data ->> 'message' = i.id::text) <> (i.state = 'delivered')::int
+      LEFT JOIN (SELECT f.thread_id, f.data ->> 'message' AS message, count(*) AS times FROM facts f
+                  WHERE f.kind = 'message_delivered' GROUP BY 1, 2) d
+        ON d.thread_id = i.thread_id AND d.message = i.id::text
+     WHERE coalesce(d.times, 0) <> (i.state = 'delivered')::int
     UNION ALL
     SELECT 'state follows the current run', t.id, t.state FROM threads t LEFT JOIN runs r ON r.id = t.current_run
      WHERE CASE t.state

@@ -23,7 +23,7 @@ SELECT * FROM {schema}.claim_v1($1, $2, $3, $4, $5, $6);
 
 -- name: record
 -- Record what a run did.
-SELECT * FROM {schema}.record_v1($1, $2, $3, $4, $5, $6);
+SELECT * FROM {schema}.record_v1($1, $2, $3, $4, $5, $6, $7);
 
 -- name: inbox
 -- What waits for the run under this claim.

@@ -3,16 +3,18 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any
 
 import pytest
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, UserPromptPart
+from pydantic_ai.usage import RequestUsage
 
 from threadhold.fanout.memory import MemoryLive
 from threadhold.fanout.outbox import Outbox
 from threadhold.runner import journal as module
 from threadhold.runner.errors import ClaimLost, Unavailable
-from threadhold.runner.journal import Journal
+from threadhold.runner.journal import HistoryRewritten, Journal
 from threadhold.runner.machine import RunStatus
 from threadhold.runner.records import Ended, InboxMessage, NewFact, Nudge, Recorded, Start
 
@@ -28,6 +30,7 @@ START = Start(
     fence=7,
     history_chunks=0,
     seq=3,
+    fresh=True,
     inbox=(),
 )
 FACT = NewFact(kind="tool_called", data={})
@@ -39,6 +42,7 @@ class FakeWork:
 
     failures: int = 0
     gate: asyncio.Event | None = None
+    stop: bool = False
     records: list[tuple[int, list[str], list[int], list[Any]]] = field(default_factory=list)
     ends: list[dict[str, Any]] = field(default_factory=list)
 
@@ -53,14 +57,15 @@ class FakeWork:
         *,
         rec_no: int,
         facts: Sequence[NewFact],
-        delivered: Sequence[int] = (),
         history: Sequence[Any] = (),
+        delivered: Sequence[int] = (),
+        shown: Sequence[Any] = (),
     ) -> Recorded:
         if self.gate is not None:
             await self.gate.wait()
         self._fail()
-        self.records.append((rec_no, [fact.kind for fact in facts], list(delivered), list(history)))
-        return Recorded(seq=10 + rec_no, waiting=1, stop_requested=False)
+        self.records.append((rec_no, [fact.kind for fact in facts], list(delivered), [*history, *shown]))
+        return Recorded(seq=10 + rec_no, waiting=1, stop_requested=self.stop)
 
     async def inbox(self, start: Start) -> list[InboxMessage]:
         self._fail()
@@ -95,6 +100,7 @@ class Rig:
     wires: FakeWires
     outbox: Outbox
     trusted: bool = True
+    stops: int = 0
     journal: Journal = field(init=False)
 
     def __post_init__(self) -> None:
@@ -104,7 +110,11 @@ class Rig:
             start=START,
             outbox=self.outbox,
             trusted=lambda: self.trusted,
+            on_stop=self._stop,
         )
+
+    def _stop(self) -> None:
+        self.stops += 1
 
 
 @pytest.fixture
@@ -194,22 +204,56 @@ async def test_unstorable_history_is_refused_before_it_takes_a_number(rig: Rig) 
     assert [record[0] for record in rig.work.records] == [1]
 
 
-async def test_held_fact_goes_with_the_next_record_or_the_end_and_once(rig: Rig) -> None:
-    rig.journal.hold(NewFact(kind="model_called", data={}))
-    assert rig.work.records == []
-    await rig.journal.note(FACT)
-    rig.journal.hold(NewFact(kind="model_called", data={}))
-    await rig.journal.end(RunStatus.COMPLETED)
+def priced(text: str, cost: str) -> ModelResponse:
+    """Return a response that cost something."""
+    return ModelResponse(parts=[TextPart(text)], usage=RequestUsage(cost=Decimal(cost)))
+
+
+async def test_each_response_is_described_once_with_the_cost_so_far(rig: Rig) -> None:
+    rig.journal.begin_segment([])
+    history: list[ModelMessage] = [priced("a", "0.25")]
+    await rig.journal.note(FACT, messages=history)
+    history.append(priced("b", "0.5"))
+    await rig.journal.end(RunStatus.COMPLETED, messages=history)
     assert rig.work.records[0][1] == ["model_called", "tool_called"]
-    assert [fact.kind for fact in rig.work.ends[0]["facts"]] == ["model_called"]
+    (final,) = rig.work.ends[0]["facts"]
+    assert (final.data["text"], final.data["cost_total"]) == ("b", "0.75")
 
 
-async def test_end_that_goes_on_keeps_what_is_held(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_end_that_goes_on_describes_the_response_again_with_what_comes_next(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def goes_on(start: Start, **fields: Any) -> tuple[Ended, Nudge]:
         return Ended(outcome="continue", status=None, seq=9, next_run=None), Nudge(thread="t", seq=9)
 
     monkeypatch.setattr(rig.work, "end", goes_on)
-    rig.journal.hold(NewFact(kind="model_called", data={}))
-    await rig.journal.end(RunStatus.COMPLETED)
-    await rig.journal.note(FACT)
+    rig.journal.begin_segment([])
+    history: list[ModelMessage] = [priced("a", "0.25")]
+    await rig.journal.end(RunStatus.COMPLETED, messages=history)
+    await rig.journal.note(FACT, messages=history)
     assert rig.work.records[0][1] == ["model_called", "tool_called"]
+
+
+async def test_history_that_loses_its_beginning_is_still_recorded(rig: Rig) -> None:
+    history = [*said("one"), *said("two")]
+    rig.journal.begin_segment(history)
+    await rig.journal.note(messages=[*history[-1:], *said("three")])
+    assert [len(record[3]) for record in rig.work.records] == [2]
+
+
+async def test_history_whose_newest_message_is_gone_is_refused(rig: Rig) -> None:
+    rig.journal.begin_segment(said("one"))
+    with pytest.raises(HistoryRewritten):
+        await rig.journal.note(messages=said("another"))
+    assert rig.work.records == []
+
+
+async def test_stop_is_told_and_what_was_not_shown_is_not_counted_as_shown(rig: Rig) -> None:
+    rig.work.stop = True
+    message = InboxMessage(id="m", seq=5, sender="me", content="late")
+    rig.journal.begin_segment([])
+    shown = said("late")[:1]
+    await rig.journal.note(delivered=[message], shown=shown)
+    assert (rig.stops, rig.journal.stopping) == (1, True)
+    await rig.journal.end(RunStatus.STOPPED, messages=[])
+    assert rig.work.ends[0]["history"] == []

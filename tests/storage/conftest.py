@@ -17,6 +17,7 @@ from threadhold.storage.work import PostgresWork
 ME = Principal(id="me", workspace="home")
 FRIEND = Principal(id="friend", workspace="home")
 STRANGER = Principal(id="stranger", workspace="elsewhere", roles=frozenset({"operator"}))
+W1, W2 = "w1-000000000001", "w2-000000000002"
 OPERATOR = Principal(id="ops", workspace="home", roles=frozenset({"operator"}))
 
 
@@ -52,7 +53,7 @@ class Desk:
         seqs = [message.seq for message in start.inbox]
         fact = NewFact(kind="run_started", data={})
         await (work or self.work).record(
-            start, rec_no=1, facts=[fact], delivered=seqs, history=[{"kind": "request"}]
+            start, rec_no=1, facts=[fact], delivered=seqs, shown=[{"kind": "request"}]
         )
         return start
 
@@ -75,8 +76,8 @@ async def desk(database: Database) -> AsyncIterator[Desk]:
         messages=PostgresMessages(database),
         runs=PostgresRuns(database),
         facts=PostgresFacts(database),
-        work=PostgresWork(database, worker="w1", ttl=ttl),
-        other=PostgresWork(database, worker="w2", ttl=ttl),
+        work=PostgresWork(database, worker=W1, ttl=ttl),
+        other=PostgresWork(database, worker=W2, ttl=ttl),
     )
     yield made
     assert await made.work.audit() == []

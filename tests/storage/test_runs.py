@@ -1,22 +1,24 @@
 """Claims, records, ends, stops and lapses, as transactions on a real Postgres."""
 
 import asyncio
+from datetime import timedelta
 from uuid import uuid4
 
 import asyncpg
 import pytest
 
-from tests.storage.conftest import ME, Desk
+from tests.storage.conftest import ME, W1, Desk
 from threadhold.runner.errors import ClaimLost
 from threadhold.runner.machine import RUN_TRANSITIONS, RunStatus
 from threadhold.runner.records import NewFact
+from threadhold.storage.work import PostgresWork
 
 DONE = RunStatus.COMPLETED
 
 
-async def lapse(desk: Desk, worker: str = "w1") -> None:
+async def lapse(desk: Desk) -> None:
     """Let a worker's claims lapse now and sweep them."""
-    await desk.work.disown(worker)
+    await desk.work.disown("w1")
     await desk.other.sweep(limit=10)
 
 
@@ -118,7 +120,7 @@ async def test_stop_of_a_running_run_cuts_off_and_ends_stopped(desk: Desk, threa
     start = await desk.begin(thread)
     unseen = await desk.send(thread, "unseen")
     receipt, nudge = await desk.runs.stop(run=start.run, thread=None, by=ME, key=None)
-    assert (receipt.settled, nudge.holder) == (False, "w1")
+    assert (receipt.settled, nudge.holder) == (False, W1)
     after = await desk.send(thread, "after")
     assert (after.disposition, after.run) == ("queued", None)
     again, _ = await desk.runs.stop(run=start.run, thread=None, by=ME, key=None)
@@ -300,3 +302,104 @@ async def test_tools_of_a_run_by_what_is_on_the_log(desk: Desk, thread: str) -> 
     }
     await desk.work.end(start, status=DONE, data={})
     assert (await desk.runs.tools(start.run))["open"] == "unknown"
+
+
+async def test_run_that_was_stopped_consumes_nothing_more(desk: Desk, thread: str) -> None:
+    await desk.send(thread)
+    start = await desk.begin(thread)
+    unseen = await desk.send(thread, "unseen")
+    (message,) = await desk.work.inbox(start)
+    await desk.runs.stop(run=start.run, thread=None, by=ME, key=None)
+    recorded = await desk.work.record(
+        start,
+        rec_no=2,
+        facts=[NewFact(kind="tool_called", data={})],
+        history=[{"n": 1}],
+        delivered=[message.seq],
+        shown=[{"n": 2}],
+    )
+    assert recorded.stop_requested
+    assert await desk.work.history(thread, chunks=9) == [{"kind": "request"}, {"n": 1}]
+    await desk.work.end(start, status=DONE, data={})
+    assert (await desk.messages.get(unseen.message, by=ME)).state == "returned"
+
+
+async def test_start_after_one_that_was_never_acknowledged_is_fresh(desk: Desk, thread: str) -> None:
+    await desk.send(thread)
+    first = await desk.claim(thread)
+    await lapse(desk)
+    second = await desk.claim(thread)
+    assert first is not None
+    assert second is not None
+    assert (first.fresh, second.fresh, second.attempt) == (True, True, 2)
+
+
+async def test_messages_that_come_along_name_the_run_that_they_come_along_with(
+    desk: Desk, thread: str
+) -> None:
+    await desk.send(thread)
+    start = await desk.begin(thread)
+    steers = [await desk.send(thread, f"unseen {n}") for n in range(2)]
+    ended, _ = await desk.work.end(
+        start, status=RunStatus.FAILED, reason="error", error={"type": "x"}, data={}
+    )
+    assert {(await desk.messages.get(steer.message, by=ME)).run for steer in steers} == {ended.next_run}
+
+
+async def test_end_keeps_what_the_agent_returned_to_the_letter(desk: Desk, thread: str) -> None:
+    await desk.send(thread)
+    start = await desk.begin(thread)
+    await desk.work.end(start, status=DONE, data={"output": {"zip": None}})
+    ended = (await desk.facts.facts(thread, after=0, limit=100))[-1]
+    assert ended.data == {"fact": "run_ended", "status": "completed", "output": {"zip": None}}
+
+
+async def test_end_after_a_lapse_that_recorded_the_stop_is_fenced(desk: Desk, thread: str) -> None:
+    await desk.send(thread)
+    start = await desk.begin(thread)
+    await desk.runs.stop(run=start.run, thread=None, by=ME, key=None)
+    await lapse(desk)
+    with pytest.raises(ClaimLost):
+        await desk.work.end(start, status=DONE, data={})
+
+
+async def test_each_scope_of_a_stop_is_on_record(desk: Desk, thread: str) -> None:
+    await desk.send(thread)
+    start = await desk.begin(thread)
+    await desk.runs.stop(run=start.run, thread=None, by=ME, key=None)
+    await desk.runs.stop(run=None, thread=thread, by=ME, key=None)
+    await desk.runs.stop(run=None, thread=thread, by=ME, key=None)
+    facts = await desk.facts.facts(thread, after=0, limit=100)
+    assert [frame.data["scope"] for frame in facts if frame.data["fact"] == "stop_requested"] == [
+        "run",
+        "thread",
+    ]
+    await desk.work.end(start, status=DONE, data={})
+
+
+async def test_only_workers_of_that_very_name_are_disowned(desk: Desk, thread: str) -> None:
+    await desk.send(thread)
+    ttl = timedelta(seconds=15)
+    work = PostgresWork(desk.database, worker="dev-laptop-0123456789ab", ttl=ttl)
+    start = await desk.claim(thread, work=work)
+    assert start is not None
+    assert await desk.work.disown("dev") == 0
+    assert await desk.work.disown("dev-laptop") == 1
+
+
+async def test_thread_that_cannot_be_lapsed_does_not_keep_the_others(desk: Desk) -> None:
+    threads = sorted(str(uuid4()) for _ in range(3))
+    for thread in threads:
+        await desk.send(thread)
+        await desk.begin(thread)
+    # Damaged by hand: its run is not running, so that lapsing it raises.
+    await desk.database._pool.execute(
+        "ALTER TABLE threadhold.runs DISABLE TRIGGER run_step;"
+        f"UPDATE threadhold.runs SET status = 'pending' WHERE thread_id = '{threads[1]}'"
+    )
+    await lapse(desk)
+    assert [await desk.state(thread) for thread in threads] == ["idle", "busy", "idle"]
+    await desk.database._pool.execute(
+        "UPDATE threadhold.runs SET status = 'running' WHERE status = 'pending';"
+        "ALTER TABLE threadhold.runs ENABLE TRIGGER run_step"
+    )

@@ -69,6 +69,21 @@ async def whoami(ctx: RunContext[RunIdentity]) -> str:
     return f"{ctx.deps.principal.id} in {ctx.deps.workspace}"
 
 
+@agent.tool_plain
+async def leave() -> str:
+    """Try to end the process."""
+    raise SystemExit(3)
+
+
+@agent.tool_plain
+async def slip() -> str:
+    """Let a cancellation slip that is nobody else's."""
+    sleeping = asyncio.ensure_future(asyncio.sleep(60))
+    sleeping.cancel()
+    await sleeping
+    return "never"
+
+
 @agent.tool
 async def quit(ctx: RunContext[RunIdentity]) -> str:
     """Cancel the agent from within."""
