@@ -34,7 +34,7 @@ def run(*command: str | Path, cwd: Path = ROOT) -> None:
 
 def expected() -> set[str]:
     """Return the paths that the wheel must hold."""
-    files = {"threadhold/__init__.py", "threadhold/py.typed"}
+    files = {f"threadhold/{name}" for name in ("__init__.py", "__main__.py", "py.typed")}
     for part in PARTS:
         paths = (path for path in (ROOT / part).rglob("*") if path.suffix in DATA)
         files |= {f"threadhold/{path.relative_to(ROOT).as_posix()}" for path in paths}
