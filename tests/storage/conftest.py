@@ -57,6 +57,11 @@ class Desk:
         )
         return start
 
+    async def lapse(self) -> None:
+        """Let the first worker's claims lapse now, and sweep them."""
+        await self.work.disown("w1")
+        await self.other.sweep(limit=10)
+
     async def kinds(self, thread: str) -> list[str]:
         """Return the kinds of a thread's facts, in order."""
         return [frame.data["fact"] for frame in await self.facts.facts(thread, after=0, limit=1000)]

@@ -7,19 +7,13 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
-from tests.storage.conftest import ME, W1, Desk
+from tests.storage.conftest import ME, Desk
 from threadhold.runner.errors import ClaimLost
 from threadhold.runner.machine import RUN_TRANSITIONS, RunStatus
 from threadhold.runner.records import NewFact
 from threadhold.storage.work import PostgresWork
 
 DONE = RunStatus.COMPLETED
-
-
-async def lapse(desk: Desk) -> None:
-    """Let a worker's claims lapse now and sweep them."""
-    await desk.work.disown("w1")
-    await desk.other.sweep(limit=10)
 
 
 async def test_transition_tables_in_code_and_database_are_equal(desk: Desk) -> None:
@@ -115,70 +109,11 @@ async def test_failed_run_leaves_unseen_messages_to_the_next(desk: Desk, thread:
     assert (await desk.runs.get(start.run, by=ME)).error == error
 
 
-async def test_stop_of_a_running_run_cuts_off_and_ends_stopped(desk: Desk, thread: str) -> None:
-    await desk.send(thread)
-    start = await desk.begin(thread)
-    unseen = await desk.send(thread, "unseen")
-    receipt, nudge = await desk.runs.stop(run=start.run, thread=None, by=ME, key=None)
-    assert (receipt.settled, nudge.holder) == (False, W1)
-    after = await desk.send(thread, "after")
-    assert (after.disposition, after.run) == ("queued", None)
-    again, _ = await desk.runs.stop(run=start.run, thread=None, by=ME, key=None)
-    assert not again.settled
-    assert (await desk.kinds(thread)).count("stop_requested") == 1
-    ended, _ = await desk.work.end(start, status=DONE, data={})
-    assert ended.status == RunStatus.STOPPED
-    message = await desk.messages.get(unseen.message, by=ME)
-    assert (message.state, message.reason) == ("returned", "stopped")
-    following = await desk.begin(thread)
-    assert [message.id for message in following.inbox] == [after.message]
-
-
-async def test_stop_before_the_start_ends_at_once(desk: Desk, thread: str) -> None:
-    sent = await desk.send(thread)
-    receipt, _ = await desk.runs.stop(run=None, thread=thread, by=ME, key="s")
-    assert (receipt.settled, receipt.status, receipt.run) == (True, RunStatus.STOPPED, sent.run)
-    assert await desk.state(thread) == "idle"
-    assert (await desk.messages.get(sent.message, by=ME)).state == "returned"
-    assert await desk.claim(thread) is None
-
-
-async def test_repeated_thread_stop_never_hits_a_later_run(desk: Desk, thread: str) -> None:
-    first = await desk.send(thread)
-    await desk.runs.stop(run=None, thread=thread, by=ME, key="s")
-    second = await desk.send(thread)
-    receipt, _ = await desk.runs.stop(run=None, thread=thread, by=ME, key="s")
-    assert receipt.run == first.run
-    assert second.run is not None
-    assert (await desk.runs.get(second.run, by=ME)).status == RunStatus.PENDING
-
-
-async def test_thread_stop_returns_queued_messages_too(desk: Desk, thread: str) -> None:
-    await desk.send(thread)
-    start = await desk.begin(thread)
-    queued = await desk.send(thread, "later", on_busy="queue")
-    await desk.runs.stop(run=start.run, thread=None, by=ME, key=None)
-    await desk.runs.stop(run=None, thread=thread, by=ME, key="s")
-    await desk.work.end(start, status=RunStatus.STOPPED, data={})
-    assert (await desk.messages.get(queued.message, by=ME)).state == "returned"
-    assert await desk.state(thread) == "idle"
-
-
-async def test_stop_of_an_idle_thread_and_of_an_ended_run(desk: Desk, thread: str) -> None:
-    await desk.send(thread)
-    start = await desk.begin(thread)
-    await desk.work.end(start, status=DONE, data={})
-    idle, _ = await desk.runs.stop(run=None, thread=thread, by=ME, key=None)
-    assert (idle.settled, idle.run) == (True, None)
-    late, _ = await desk.runs.stop(run=start.run, thread=None, by=ME, key=None)
-    assert (late.settled, late.status) == (True, DONE)
-
-
 async def test_lapse_before_the_first_record_starts_the_run_again(desk: Desk, thread: str) -> None:
     await desk.send(thread)
     first = await desk.claim(thread)
     assert first is not None
-    await lapse(desk)
+    await desk.lapse()
     second = await desk.claim(thread, work=desk.other)
     assert second is not None
     assert (second.run, second.attempt) == (first.run, 2)
@@ -190,7 +125,7 @@ async def test_five_starts_without_a_record_are_poison(desk: Desk, thread: str) 
     sent = await desk.send(thread)
     for _ in range(5):
         assert await desk.claim(thread) is not None
-        await lapse(desk)
+        await desk.lapse()
     assert sent.run is not None
     run = await desk.runs.get(sent.run, by=ME)
     assert (run.status, run.reason) == (RunStatus.FAILED, "poison")
@@ -202,7 +137,7 @@ async def test_lapse_after_the_first_record_is_abandonment(desk: Desk, thread: s
     await desk.send(thread)
     start = await desk.begin(thread)
     unseen = await desk.send(thread, "unseen")
-    await lapse(desk)
+    await desk.lapse()
     run = await desk.runs.get(start.run, by=ME)
     assert (run.status, run.reason) == (RunStatus.FAILED, "abandoned")
     assert run.error is not None
@@ -215,14 +150,6 @@ async def test_lapse_after_the_first_record_is_abandonment(desk: Desk, thread: s
             await write
     following = await desk.begin(thread, work=desk.other)
     assert [message.id for message in following.inbox] == [unseen.message]
-
-
-async def test_lapse_after_a_stop_is_stopped(desk: Desk, thread: str) -> None:
-    await desk.send(thread)
-    start = await desk.begin(thread)
-    await desk.runs.stop(run=start.run, thread=None, by=ME, key=None)
-    await lapse(desk)
-    assert (await desk.runs.get(start.run, by=ME)).status == RunStatus.STOPPED
 
 
 async def test_claim_takes_over_a_lapsed_thread_without_a_sweep(desk: Desk, thread: str) -> None:
@@ -304,30 +231,10 @@ async def test_tools_of_a_run_by_what_is_on_the_log(desk: Desk, thread: str) -> 
     assert (await desk.runs.tools(start.run))["open"] == "unknown"
 
 
-async def test_run_that_was_stopped_consumes_nothing_more(desk: Desk, thread: str) -> None:
-    await desk.send(thread)
-    start = await desk.begin(thread)
-    unseen = await desk.send(thread, "unseen")
-    (message,) = await desk.work.inbox(start)
-    await desk.runs.stop(run=start.run, thread=None, by=ME, key=None)
-    recorded = await desk.work.record(
-        start,
-        rec_no=2,
-        facts=[NewFact(kind="tool_called", data={})],
-        history=[{"n": 1}],
-        delivered=[message.seq],
-        shown=[{"n": 2}],
-    )
-    assert recorded.stop_requested
-    assert await desk.work.history(thread, chunks=9) == [{"kind": "request"}, {"n": 1}]
-    await desk.work.end(start, status=DONE, data={})
-    assert (await desk.messages.get(unseen.message, by=ME)).state == "returned"
-
-
 async def test_start_after_one_that_was_never_acknowledged_is_fresh(desk: Desk, thread: str) -> None:
     await desk.send(thread)
     first = await desk.claim(thread)
-    await lapse(desk)
+    await desk.lapse()
     second = await desk.claim(thread)
     assert first is not None
     assert second is not None
@@ -354,29 +261,6 @@ async def test_end_keeps_what_the_agent_returned_to_the_letter(desk: Desk, threa
     assert ended.data == {"fact": "run_ended", "status": "completed", "output": {"zip": None}}
 
 
-async def test_end_after_a_lapse_that_recorded_the_stop_is_fenced(desk: Desk, thread: str) -> None:
-    await desk.send(thread)
-    start = await desk.begin(thread)
-    await desk.runs.stop(run=start.run, thread=None, by=ME, key=None)
-    await lapse(desk)
-    with pytest.raises(ClaimLost):
-        await desk.work.end(start, status=DONE, data={})
-
-
-async def test_each_scope_of_a_stop_is_on_record(desk: Desk, thread: str) -> None:
-    await desk.send(thread)
-    start = await desk.begin(thread)
-    await desk.runs.stop(run=start.run, thread=None, by=ME, key=None)
-    await desk.runs.stop(run=None, thread=thread, by=ME, key=None)
-    await desk.runs.stop(run=None, thread=thread, by=ME, key=None)
-    facts = await desk.facts.facts(thread, after=0, limit=100)
-    assert [frame.data["scope"] for frame in facts if frame.data["fact"] == "stop_requested"] == [
-        "run",
-        "thread",
-    ]
-    await desk.work.end(start, status=DONE, data={})
-
-
 async def test_only_workers_of_that_very_name_are_disowned(desk: Desk, thread: str) -> None:
     await desk.send(thread)
     ttl = timedelta(seconds=15)
@@ -397,7 +281,7 @@ async def test_thread_that_cannot_be_lapsed_does_not_keep_the_others(desk: Desk)
         "ALTER TABLE threadhold.runs DISABLE TRIGGER run_step;"
         f"UPDATE threadhold.runs SET status = 'pending' WHERE thread_id = '{threads[1]}'"
     )
-    await lapse(desk)
+    await desk.lapse()
     assert [await desk.state(thread) for thread in threads] == ["idle", "busy", "idle"]
     await desk.database._pool.execute(
         "UPDATE threadhold.runs SET status = 'running' WHERE status = 'pending';"
