@@ -170,8 +170,8 @@ async def running_worker(app: Threadhold, parts: Parts, *, id: str, capacity: in
         yield worker
     finally:
         dispatching.cancel()
-        await asyncio.gather(dispatching, return_exceptions=True)
         try:
+            await asyncio.gather(dispatching, return_exceptions=True)
             await worker.drain(grace=settings.grace.total_seconds())
         finally:
             await asyncio.shield(asyncio.ensure_future(worker.aclose()))

@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.waiting import until
 from threadhold.claims import Claim, ClaimTimes, Held, Keeper, News, Renewal
+from threadhold.claims import keeper as keeper_module
 
 TIMES = ClaimTimes(ttl=15, renew_every=3, margin=2)
 
@@ -189,6 +190,24 @@ async def test_news_of_a_stop_and_of_messages_reach_the_holder(rig: Rig) -> None
         return rig.news
 
     assert (await until(heard))[0] == News(stop=True, waiting=2)
+
+
+async def test_trust_ends_after_a_sleep_of_the_machine_that_the_timers_slept_through(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(keeper_module, "TICK_S", 0.01)
+    rig = Rig(FakeRenewer())
+    rig.keeper.start()
+    rig.renewer.answer = lambda claim: Renewal(claim_id=claim.claim_id, result="busy")
+    held = rig.hold()
+    rig.time = 5_000
+
+    async def lost() -> bool:
+        return held.lost
+
+    assert await until(lost)
+    assert rig.losses == ["no renewal in time"]
+    await rig.keeper.aclose()
 
 
 async def test_dropped_claim_is_not_renewed(rig: Rig) -> None:
