@@ -130,10 +130,12 @@ def make_runner(app: Threadhold, parts: Parts) -> Runner:
 
 
 async def disown_workers(parts: Parts, *, named: str) -> None:
-    """Let the claims of all workers of this name lapse at once, because the caller knows that they are gone."""
+    """Record what workers of this name have left, at once: the caller knows that they are gone."""
     work = PostgresWork(parts.database, worker=named, ttl=parts.settings.claim_ttl)
     if claims := await work.disown(named):
         log.warning("earlier_claims_lapsed", claims=claims)
+        for nudge in await work.sweep(limit=claims):
+            parts.wires.announce(nudge)
 
 
 def worker_id(name: str | None = None) -> str:
