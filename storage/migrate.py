@@ -3,14 +3,11 @@
 import hashlib
 from dataclasses import dataclass
 from importlib.resources import files
-from typing import Any, Final
+from typing import Any
 
 from threadhold.storage.errors import translated
 from threadhold.storage.pool import connect
-from threadhold.storage.sql import checked_schema
-
-# One migrator at a time per database; any number will do as long as it stays the same.
-_LOCK: Final = 0x7468726561646864
+from threadhold.storage.sql import statements
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,30 +68,17 @@ async def migrate(url: str, *, schema: str = "threadhold") -> list[str]:
     try:
         with translated():
             async with connection.transaction():
-                await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)
-                return await _apply(connection, checked_schema(schema))
+                return await _apply(connection, statements(schema))
     finally:
         await connection.close()
 
 
-async def _apply(connection: Any, schema: str) -> list[str]:
-    await connection.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
-    await connection.execute(f"SET LOCAL search_path = {schema}, pg_temp")
-    await connection.execute(
-        "CREATE TABLE IF NOT EXISTS migrations (name text PRIMARY KEY, checksum text NOT NULL,"
-        " at timestamptz NOT NULL DEFAULT clock_timestamp())"
-    )
-    applied = {
-        row["name"]: row["checksum"]
-        for row in await connection.fetch("SELECT name, checksum FROM migrations")
-    }
+async def _apply(connection: Any, sql: dict[str, str]) -> list[str]:
+    for step in ("lock_migrations", "create_schema", "enter_schema", "create_migrations"):
+        await connection.execute(sql[step])
+    applied = {row["name"]: row["checksum"] for row in await connection.fetch(sql["applied_migrations"])}
     missing = due(scripts(), applied)
     for script in missing:
         await connection.execute(script.text)
-        await connection.execute(
-            "INSERT INTO migrations (name, checksum) VALUES ($1, $2)"
-            " ON CONFLICT (name) DO UPDATE SET checksum = excluded.checksum, at = clock_timestamp()",
-            script.name,
-            script.checksum,
-        )
+        await connection.execute(sql["note_migration"], script.name, script.checksum)
     return [script.name for script in missing]
