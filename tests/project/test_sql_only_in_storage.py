@@ -1,4 +1,4 @@
-"""SQL stands in the .sql files of storage/ and nowhere else, so that a statement's fence and locks are read in one place."""
+"""SQL stands in the .sql files of storage/ and nowhere else: a fence and its lock are read in one place."""
 
 import ast
 import re
