@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 from typing import Annotated, Final
+from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -16,7 +17,14 @@ class Settings(BaseSettings):
     Each field is read from the environment as `THREADHOLD_<NAME>`.
     """
 
-    model_config = SettingsConfigDict(env_prefix="THREADHOLD_", frozen=True, extra="ignore")
+    model_config = SettingsConfigDict(
+        env_prefix="THREADHOLD_",
+        env_ignore_empty=True,
+        frozen=True,
+        extra="ignore",
+        # What was given may hold a password.
+        hide_input_in_errors=True,
+    )
 
     database_url: str | None = Field(None, description="Postgres; without it `dev` starts an embedded one.")
     redis_url: str | None = Field(
@@ -48,10 +56,15 @@ class Settings(BaseSettings):
     )
     state: str = Field(".threadhold", description="Where the embedded servers keep their data.")
 
-    @field_validator("database_url", "redis_url")
+    @field_validator("database_url")
     @classmethod
-    def _not_empty(cls, value: str | None) -> str | None:
-        return value or None
+    def _postgres(cls, value: str | None) -> str | None:
+        return _checked_url(value, "postgresql", "postgres")
+
+    @field_validator("redis_url")
+    @classmethod
+    def _redis(cls, value: str | None) -> str | None:
+        return _checked_url(value, "redis", "rediss", "unix")
 
     @field_validator("claim_ttl", "renew_every", "trust_margin", "sweep_every", "grace", mode="before")
     @classmethod
@@ -71,3 +84,21 @@ class Settings(BaseSettings):
         if not timedelta() < self.renew_every < self.claim_ttl - self.trust_margin:
             raise ValueError("renew_every must be positive and shorter than claim_ttl minus trust_margin")
         return self
+
+
+def _checked_url(url: str | None, *schemes: str) -> str | None:
+    """Return a URL that its driver can read; empty means none.
+
+    Raises:
+        ValueError: if it is not one; the text never holds the URL, since that may hold a password.
+    """
+    if not url:
+        return None
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        raise ValueError("the port of this URL is not a number from 1 to 65535") from None
+    if parts.scheme not in schemes or port == 0:
+        raise ValueError(f"a URL like {schemes[0]}://user:password@host:port/name is needed here")
+    return url

@@ -24,9 +24,19 @@ _AWAY = (
 # What a database that has not been prepared answers.
 _UNPREPARED = (
     asyncpg.InvalidSchemaNameError,
-    asyncpg.InvalidCatalogNameError,
     asyncpg.UndefinedTableError,
     asyncpg.UndefinedFunctionError,
+)
+
+
+# What a database answers that cannot be used with this URL at all.
+_REFUSED = (
+    asyncpg.InvalidAuthorizationSpecificationError,
+    asyncpg.InvalidCatalogNameError,
+    asyncpg.InsufficientPrivilegeError,
+    asyncpg.UndefinedObjectError,
+    asyncpg.CantChangeRuntimeParamError,
+    asyncpg.ClientConfigurationError,
 )
 
 
@@ -42,6 +52,8 @@ def translated() -> Iterator[None]:
         yield
     except _UNPREPARED as error:
         raise Unavailable("the database has no schema of this version; run `threadhold migrate`") from error
+    except _REFUSED as error:
+        raise Unavailable(f"the database refuses: {error}; check THREADHOLD_DATABASE_URL") from error
     except asyncpg.DataError as error:
         raise InvalidInput(f"this cannot be stored: {str(error)[:200]}", field="content") from error
     except _AWAY as error:

@@ -1,6 +1,8 @@
 """The connections to Postgres, and the one way to run a named statement."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any, Final
 
 import asyncpg
@@ -9,7 +11,7 @@ from threadhold.storage.errors import translated
 from threadhold.storage.sql import statements
 
 # Deciding statements wait for a thread's lock and a commit; longer than this means that something is wrong.
-STATEMENT_TIMEOUT_S: Final = 10.0
+STATEMENT_TIMEOUT_S: Final = 5.0
 CONNECT_TIMEOUT_S: Final = 5.0
 # Who waits longer for a connection is told that the database is overloaded, rather than queue without end.
 ACQUIRE_TIMEOUT_S: Final = 5.0
@@ -77,10 +79,20 @@ class Database:
             async with self._connection() as connection:
                 await connection.execute(self._statements[name], *args)
 
-    def _connection(self) -> Any:
+    @asynccontextmanager
+    async def _connection(self) -> AsyncIterator[Any]:
         if self._pool is None:
             raise asyncpg.InterfaceError("the pool is closed")
-        return self._pool.acquire(timeout=ACQUIRE_TIMEOUT_S)
+        pool = self._pool
+        connection = await pool.acquire(timeout=ACQUIRE_TIMEOUT_S)
+        try:
+            yield connection
+        except (TimeoutError, asyncio.CancelledError):
+            # A server that hangs would not answer the cancellation either, and who gave up should not wait for it.
+            connection.terminate()
+            raise
+        finally:
+            await pool.release(connection)
 
 
 async def _nothing_to_reset(connection: Any) -> None:

@@ -9,6 +9,7 @@
     ├── BodyTooLarge       more bytes than any request needs
     ├── UnknownPath        there is nothing at this path
     ├── MethodNotAllowed   there is, but not with this method
+    ├── UpgradeRequired    this path speaks WebSocket
     ├── OriginRefused      a web page of another site asks
     ├── HostRefused        the request names a host that this server does not answer for
     ├── UnknownOp          a WebSocket message with an unknown `op`
@@ -128,6 +129,15 @@ class MethodNotAllowed(DoorError):
 
     def __init__(self, method: str, allowed: Sequence[str]) -> None:
         super().__init__(f"{method} is not possible here; use {' or '.join(allowed)}", allowed=list(allowed))
+
+
+class UpgradeRequired(DoorError):
+    """This path speaks WebSocket."""
+
+    code, status, title = "upgrade_required", 426, "This is a WebSocket"
+
+    def __init__(self) -> None:
+        super().__init__("connect here with a WebSocket client, subprotocol 'threadhold.v1'")
 
 
 class OriginRefused(DoorError):

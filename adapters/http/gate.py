@@ -115,7 +115,8 @@ def _bounded(receive: Receive) -> Receive:
         message = await receive()
         size += len(message.get("body", b""))
         if size > BODY_BYTES_MAX:
-            await _spill(receive)
+            if message.get("more_body", False):
+                await _spill(receive)
             # Of what is raised while it reads a body, the framework lets only this one through.
             raise HTTPException(413)
         return message

@@ -5,11 +5,18 @@ from typing import Final
 from fastapi import APIRouter, WebSocket
 
 from threadhold.adapters.http.doors import Asker, TheDoors
+from threadhold.adapters.http.errors import UpgradeRequired
 from threadhold.adapters.http.session import Session
 
 SUBPROTOCOL: Final = "threadhold.v1"
 
 router = APIRouter(prefix="/v1")
+
+
+@router.get("/ws", include_in_schema=False)
+async def not_upgraded() -> None:
+    """Tell whoever comes with plain HTTP what is spoken here."""
+    raise UpgradeRequired
 
 
 @router.websocket("/ws")

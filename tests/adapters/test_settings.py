@@ -23,7 +23,7 @@ def test_durations_are_seconds_or_iso(monkeypatch: pytest.MonkeyPatch, text: str
         ("SWEEP_EVERY", "0"),
         ("GRACE", "-1"),
         ("DB_SCHEMA", "x; drop schema y"),
-        ("PREFIX", ""),
+        ("PREFIX", "a b"),
         ("CAPACITY", "0"),
         ("POOL_SIZE", "1"),
     ],
@@ -34,6 +34,25 @@ def test_nonsense_is_refused(monkeypatch: pytest.MonkeyPatch, name: str, value: 
         Settings()
 
 
-def test_empty_urls_are_no_urls(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("THREADHOLD_DATABASE_URL", "")
-    assert Settings().database_url is None
+@pytest.mark.parametrize("name", ["DATABASE_URL", "STATE", "URL"])
+def test_empty_means_the_default(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv(f"THREADHOLD_{name}", "")
+    assert Settings() == Settings.model_construct()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("DATABASE_URL", "nonsense"),
+        ("DATABASE_URL", "mysql://me:s3cret@localhost/x"),
+        ("DATABASE_URL", "postgresql://me:s3cret@localhost:notaport/x"),
+        ("REDIS_URL", "http://localhost"),
+        ("REDIS_URL", "redis://:s3cret@localhost:99999"),
+    ],
+)
+def test_urls_are_checked_and_never_shown(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+    monkeypatch.setenv(f"THREADHOLD_{name}", value)
+    with pytest.raises(ValidationError) as refused:
+        Settings()
+    assert "s3cret" not in str(refused.value)
+    assert refused.value.errors()[0]["loc"] == (name.lower(),)

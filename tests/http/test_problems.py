@@ -175,7 +175,7 @@ async def test_a_bad_key_limit_or_cursor(api: Api) -> None:
 
 
 async def test_unknown_paths(api: Api) -> None:
-    for path in ("/", "/v1", "/v1/threads/", "/v1/ws", "/docs", "/v1/threads/%00/x"):
+    for path in ("/", "/v1", "/v1/threads/", "/docs", "/v1/threads/%00/x"):
         assert_problem(await api.client.get(path), 404, "unknown_path")
     assert_problem(await api.client.get("/v1/threads/%00"), 404, "not_found")
 
@@ -230,3 +230,8 @@ async def test_a_private_server_answers_for_its_own_names_only() -> None:
         assert (await api.client.get("/v1/threads")).status_code == 200
         rebound = {"Origin": "http://evil.example", "Host": "evil.example"}
         assert_problem(await api.client.get("/v1/threads", headers=rebound), 403, "host_refused")
+
+
+async def test_plain_http_at_the_websocket_is_told_so(api: Api) -> None:
+    answer = await api.client.get("/v1/ws")
+    assert (answer.status_code, answer.json()["code"]) == (426, "upgrade_required")

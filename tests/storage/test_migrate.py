@@ -1,6 +1,7 @@
 """Migrations: all or nothing, once, side by side, and never edited after the fact."""
 
 import asyncio
+from collections.abc import Callable
 
 import asyncpg
 import pytest
@@ -52,6 +53,22 @@ async def test_database_without_a_schema_says_what_to_do(servers: TestServers) -
     with pytest.raises(Unavailable, match="threadhold migrate"):
         await database.run("ping")
     await database.close()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda url: url.rpartition("/")[0] + "/nowhere", "does not exist"),
+        (lambda url: url.replace("postgres@", "nobody_here@"), "nobody_here"),
+        (lambda url: url + "?no_such_setting=1", "no_such_setting"),
+    ],
+)
+async def test_url_that_the_database_refuses_says_which_setting_to_check(
+    servers: TestServers, change: Callable[[str], str], said: str
+) -> None:
+    url = change(await servers.new_database())
+    with pytest.raises(Unavailable, match=f"{said}.*THREADHOLD_DATABASE_URL"):
+        await migrate(url)
 
 
 def test_functions_are_applied_when_they_change_and_migrations_never() -> None:
