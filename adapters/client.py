@@ -3,12 +3,13 @@
 import asyncio
 import json
 import random
+import re
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Final, Literal, Self, TypeVar
-from urllib.parse import quote, urlsplit, urlunsplit
+from urllib.parse import SplitResult, quote, urlsplit, urlunsplit
 from uuid import uuid4
 
 import httpx
@@ -89,10 +90,9 @@ class Client:
     """
 
     def __init__(self, url: str, *, give_up_after: float = 30.0) -> None:
-        parts = urlsplit(url.rstrip("/"))
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ClientError("bad_url", f"{url!r} is not a URL such as http://127.0.0.1:8000")
+        parts = _parts(url.rstrip("/"))
         self.url = url.rstrip("/")
+        self._shown = _shown(self.url)
         self._ws_url = urlunsplit(
             parts._replace(scheme=parts.scheme.replace("http", "ws"), path=parts.path + "/v1/ws")
         )
@@ -215,9 +215,9 @@ class Client:
                         place.after, place.failures, place.since = watched.cursor, 0, None
                         yield watched
         except InvalidHandshake as error:
-            raise ClientError("unreachable", f"{self.url} does not speak our WebSocket: {error}") from None
+            raise ClientError("unreachable", f"{self._shown} does not speak our WebSocket: {error}") from None
         except InvalidURI as error:
-            raise ClientError("bad_url", str(error)) from None
+            raise ClientError("bad_url", f"{self._shown} is not a URL that we can use: {error.msg}") from None
         except (OSError, TimeoutError, WebSocketException) as error:
             raise self._unreachable(error) from None
 
@@ -265,7 +265,24 @@ class Client:
     def _unreachable(self, error: Exception | None) -> ClientError:
         why = f" ({str(error) or type(error).__name__})" if error is not None else ""
         what = "start it with `threadhold dev` or `threadhold serve`, or name another with --url"
-        return ClientError("unreachable", f"no answer from {self.url}{why}; {what}")
+        return ClientError("unreachable", f"no answer from {self._shown}{why}; {what}")
+
+
+def _parts(url: str) -> SplitResult:
+    """Return the parts of a URL. Raises ClientError."""
+    try:
+        parts = urlsplit(url)
+        # Reading the port and the host refuses what is no number, too large, or not a name.
+        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0 and httpx.URL(url).host:
+            return parts
+    except (ValueError, httpx.InvalidURL):
+        pass
+    raise ClientError("bad_url", f"{_shown(url)!r} is not a URL such as http://127.0.0.1:8000")
+
+
+def _shown(url: str) -> str:
+    """Return a URL for people to read: without the name and password that it may carry."""
+    return re.sub(r"^(\w+://)?.*@", r"\1", url, flags=re.DOTALL)
 
 
 def _segment(id: str | None) -> str:
@@ -292,7 +309,9 @@ def _answer(answer: httpx.Response) -> Any:
     fields = body if isinstance(body, dict) else {}
     code = str(fields.get("code") or f"http_{answer.status_code}")
     message = str(
-        fields.get("detail") or fields.get("title") or f"{answer.url} answered {answer.status_code}"
+        fields.get("detail")
+        or fields.get("title")
+        or f"{_shown(str(answer.url))} answered {answer.status_code}"
     )
     raise ClientError(code, message, data=_data(fields), status=answer.status_code)
 

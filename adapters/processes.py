@@ -3,8 +3,8 @@
 import asyncio
 import signal
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -21,7 +21,7 @@ from threadhold.adapters.bootstrap import (
     running_worker,
     worker_id,
 )
-from threadhold.adapters.embedded import Servers, start_servers
+from threadhold.adapters.embedded import EmbeddedError, Revival, Servers, start_servers
 from threadhold.adapters.http.app import create_api
 from threadhold.adapters.http.gate import LOOPBACK
 from threadhold.adapters.http.server import ApiServer, listen
@@ -38,6 +38,8 @@ OnReady = Callable[[str], Awaitable[None]]
 DEV: Final = "dev"
 # Whoever presses Ctrl-C on a notebook does not want to wait for a long run.
 DEV_GRACE: Final = timedelta(seconds=1)
+# How often the embedded servers are looked after.
+LOOK_EVERY_S: Final = 1.0
 
 
 def run(process: Coroutine[Any, Any, T]) -> T:
@@ -54,12 +56,16 @@ def _fast_loop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
 
 
-@contextmanager
-def embedded_servers(settings: Settings) -> Iterator[tuple[Settings, Servers]]:
+@asynccontextmanager
+async def embedded_servers(
+    settings: Settings, ending: asyncio.Event
+) -> AsyncIterator[tuple[Settings, Servers]]:
     """Start the servers that were not named, or attach to those that another process runs in the state folder.
 
+    Servers that die are started again. `ending` is set when one of them keeps dying.
+
     Raises:
-        EmbeddedError: if they cannot be had.
+        EmbeddedError: if they cannot be had, or, on leaving, if one of them kept dying.
     """
     servers = start_servers(
         Path(settings.state),
@@ -68,8 +74,43 @@ def embedded_servers(settings: Settings) -> Iterator[tuple[Settings, Servers]]:
         progress=lambda line: log.info("embedded", step=line),
     )
     with servers:
+        if servers.attached:
+            log.info("embedded_attached", owner_pid=servers.owner_pid)
         urls = {"database_url": servers.database_url, "redis_url": servers.redis_url}
-        yield settings.model_copy(update=urls), servers
+        keeping = asyncio.create_task(_keep_alive(servers, ending), name="embedded")
+        try:
+            yield settings.model_copy(update=urls), servers
+        finally:
+            keeping.cancel()
+            await asyncio.wait({keeping})
+            if not keeping.cancelled() and (gave_up := keeping.exception()):
+                raise gave_up
+
+
+async def _keep_alive(servers: Servers, ending: asyncio.Event) -> None:
+    """Start servers of ours that die again, until one does not stay alive."""
+    try:
+        while servers.owned:
+            await asyncio.sleep(LOOK_EVERY_S)
+            if not servers.running:
+                for revival in await asyncio.to_thread(servers.revive):
+                    _log_revival(revival)
+    except EmbeddedError as error:
+        log.error("embedded_gave_up", detail=str(error))
+        ending.set()
+        raise
+
+
+def _log_revival(revival: Revival) -> None:
+    if revival.failure is None:
+        log.warning("embedded_restarted", server=revival.server, restarts=revival.restarts)
+    else:
+        log.warning(
+            "embedded_not_restarted",
+            server=revival.server,
+            restarts=revival.restarts,
+            detail=str(revival.failure),
+        )
 
 
 async def dev(
@@ -81,15 +122,16 @@ async def dev(
         ListenError, EmbeddedError, Unavailable.
     """
     configure_logs()
+    ending = asyncio.Event()
     listening = listen(host, port)
     try:
-        with embedded_servers(settings) as (ready, servers):
+        async with embedded_servers(settings, ending) as (ready, servers):
             await migrate_database(ready)
             async with open_parts(ready) as parts:
                 # The folder's lock proves that an earlier `dev` on this database is gone.
                 if servers.owned and settings.database_url is None:
                     await disown_workers(parts, named=DEV)
-                await _serve(app, parts, listening, host=host, on_ready=on_ready, executing=True)
+                await _serve(app, parts, listening, ending, host=host, on_ready=on_ready, executing=True)
     finally:
         listening.close()
 
@@ -101,10 +143,11 @@ async def serve(app: Threadhold, settings: Settings, *, host: str, port: int) ->
         ListenError, EmbeddedError, Unavailable.
     """
     configure_logs()
+    ending = asyncio.Event()
     listening = listen(host, port)
     try:
-        async with _stack(settings) as parts:
-            await _serve(app, parts, listening, host=host)
+        async with _stack(settings, ending) as parts:
+            await _serve(app, parts, listening, ending, host=host)
     finally:
         listening.close()
 
@@ -116,8 +159,9 @@ async def worker(app: Threadhold, settings: Settings, *, capacity: int, name: st
         EmbeddedError, Unavailable.
     """
     configure_logs()
-    ending = _until_told()
-    async with _stack(settings) as parts:
+    ending = asyncio.Event()
+    _end_when_told(ending)
+    async with _stack(settings, ending) as parts:
         id = worker_id(name)
         async with running_worker(app, parts, id=id, capacity=capacity):
             log.info("worker_ready", worker=id, agents=list(app.names), capacity=capacity)
@@ -132,14 +176,14 @@ async def migrate(settings: Settings) -> list[str]:
     Raises:
         EmbeddedError, Unavailable, ChangedMigration.
     """
-    with embedded_servers(settings) as (ready, _):
+    async with embedded_servers(settings, asyncio.Event()) as (ready, _):
         return await migrate_database(ready)
 
 
 @asynccontextmanager
-async def _stack(settings: Settings) -> AsyncIterator[Parts]:
+async def _stack(settings: Settings, ending: asyncio.Event) -> AsyncIterator[Parts]:
     """Open the parts; an embedded database is migrated on the way, one of yours is not."""
-    with embedded_servers(settings) as (ready, _):
+    async with embedded_servers(settings, ending) as (ready, _):
         if settings.database_url is None:
             await migrate_database(ready)
         async with open_parts(ready) as parts:
@@ -150,13 +194,15 @@ async def _serve(
     app: Threadhold,
     parts: Parts,
     listening: socket.socket,
+    ending: asyncio.Event,
     *,
     host: str,
     on_ready: OnReady | None = None,
     executing: bool = False,
 ) -> None:
-    """Serve until told to end; with `executing`, run the agents here as well."""
-    ending, drain = _until_told(), asyncio.Event()
+    """Serve until told to end, or `ending` is set; with `executing`, run the agents here as well."""
+    _end_when_told(ending)
+    drain = asyncio.Event()
     runner = make_runner(app, parts)
     if host not in LOOPBACK:
         log.warning(
@@ -165,6 +211,8 @@ async def _serve(
     hosts = LOOPBACK if host in LOOPBACK else None
     api = create_api(runner, health=parts.health, drain=drain, hosts=hosts)
     server = ApiServer(api, listening=listening, drain=drain)
+    if (unready := (await parts.health()).postgres) is not None:
+        log.warning("database_not_ready", detail=unready)
     async with AsyncExitStack() as stack:
         if executing:
             await stack.enter_async_context(_dev_worker(app, parts))
@@ -188,10 +236,8 @@ def _dev_worker(app: Threadhold, parts: Parts) -> AbstractAsyncContextManager[Wo
     return running_worker(app, replace(parts, settings=settings), id=id, capacity=settings.capacity)
 
 
-def _until_told() -> asyncio.Event:
-    """Return an event that SIGINT or SIGTERM sets."""
-    told = asyncio.Event()
+def _end_when_told(ending: asyncio.Event) -> None:
+    """Let SIGINT and SIGTERM set the event."""
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, told.set)
-    return told
+        loop.add_signal_handler(number, ending.set)

@@ -1,5 +1,5 @@
 """Lets a Python run the command line by module name, as `dev --chat` does for its servers."""
 
-from threadhold.adapters.cli.entry import main
+from threadhold.adapters.cli import main
 
 main()

@@ -21,6 +21,7 @@ from typing import Any, BinaryIO, Final
 from threadhold.adapters.cli.chat import Chat, agent_or_only
 from threadhold.adapters.cli.failure import CliError, failure_of
 from threadhold.adapters.cli.lines import Lines
+from threadhold.adapters.cli.program import program
 from threadhold.adapters.cli.terminal import Terminal
 from threadhold.adapters.client import Client
 from threadhold.adapters.settings import Settings
@@ -28,9 +29,7 @@ from threadhold.adapters.settings import Settings
 PORT: Final = 8000
 READY_S: Final = 90.0
 END_S: Final = 12.0
-NEXT: Final = (
-    "next: threadhold dev examples/support.py:app --chat   (an agent with tools; your own: path/file.py:app)"
-)
+EXAMPLE: Final = Path("examples/support.py")
 
 
 class Report:
@@ -97,13 +96,13 @@ async def chat_with_dev(
             url = str(ready["url"])
             terminal.line(f"ready: {url} after {time.monotonic() - started:.1f} s", "dim")
             async with Client(url) as client:
-                name = await agent_or_only(client, agent or _only(ready["agents"]))
+                name = await agent_or_only(client, _agent(agent, ready["agents"]))
                 terminal.line(
                     f"talking to: {name} (its model may take some seconds for its first answer)", "dim"
                 )
                 chat = Chat(client, terminal, Lines(0), agent=name)
                 code = await _talk(chat, child, log)
-    terminal.line(NEXT, "dim")
+    terminal.line(_next(target), "dim")
     return code
 
 
@@ -114,7 +113,8 @@ async def _talk(chat: Chat, child: Process, log: Path) -> int:
     try:
         await asyncio.wait({talking, gone}, return_when=asyncio.FIRST_COMPLETED)
         if not talking.done():
-            raise CliError("dev_ended", f"the servers ended unexpectedly; the reason is at the end of {log}")
+            how = _how_it_ended(child) or "ended unexpectedly"
+            raise CliError("dev_ended", f"the servers {how}; the reason is at the end of {log}")
         return talking.result()
     finally:
         for task in (talking, gone):
@@ -167,8 +167,24 @@ async def _ready(child: Process, log: Path) -> dict[str, Any]:
     if "ready" in said:
         ready: dict[str, Any] = said["ready"]
         return ready
-    failed = said.get("failed") or {"code": "dev_ended", "message": f"the servers did not start; see {log}"}
+    failed = said.get("failed")
+    if failed is None:
+        await _end(child)
+        how = _how_it_ended(child)
+        message = f"the servers did not start{f', they {how}' if how else ''}; see {log}"
+        failed = {"code": "dev_ended", "message": message}
     raise ChildFailed(failed["code"], failed["message"])
+
+
+def _how_it_ended(child: Process) -> str | None:
+    """Name the signal that killed the child, if one did."""
+    code = child.returncode
+    if code is None or code >= 0:
+        return None
+    try:
+        return f"were killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"were killed by signal {-code}"
 
 
 def _command(target: str) -> list[str]:
@@ -176,8 +192,25 @@ def _command(target: str) -> list[str]:
     return [sys.executable, "-P", "-m", "threadhold.adapters.cli", "dev", target, "--supervised"]
 
 
-def _only(agents: list[str]) -> str | None:
-    return agents[0] if len(agents) == 1 else None
+def _agent(asked: str | None, agents: list[str]) -> str | None:
+    """Return the agent to talk to, or None if there are several and nobody said which.
+
+    Raises:
+        CliError: there is no agent of the name that was asked for.
+    """
+    if asked is not None and asked not in agents:
+        raise CliError("usage", f"there is no agent {asked!r}; this app has: {', '.join(agents) or 'none'}")
+    return asked or (agents[0] if len(agents) == 1 else None)
+
+
+def _next(target: str) -> str:
+    """Return what to try next, which is neither what was just run nor a file that is not there."""
+    file = Path(target.rpartition(":")[0])
+    if EXAMPLE.is_file() and not (file.is_file() and file.samefile(EXAMPLE)):
+        what, why = EXAMPLE, "an agent with tools; your own: path/file.py:app"
+    else:
+        what, why = Path("path/to/your.py"), "with `app = Threadhold(agents={...})` in it"
+    return f"next: {program()} dev {what}:app --chat   ({why})"
 
 
 def _port(host: str, port: int | None) -> int:

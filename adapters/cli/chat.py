@@ -6,7 +6,8 @@ from contextlib import aclosing, suppress
 from typing import Any, Final
 
 from threadhold.adapters.cli.failure import FAILED, INTERRUPTED, OK, CliError
-from threadhold.adapters.cli.lines import Lines
+from threadhold.adapters.cli.lines import TERMINAL_BYTES_MAX, Lines
+from threadhold.adapters.cli.program import program
 from threadhold.adapters.cli.terminal import Terminal
 from threadhold.adapters.cli.view import ChatView
 from threadhold.adapters.client import Client, ClientError, Watched
@@ -16,6 +17,7 @@ HELP: Final = (
     "/stop stops the run, /new starts another thread, /quit leaves, Ctrl-C stops a run or leaves."
 )
 PROMPT: Final = "> "
+NOTHING_RUNS: Final = "(nothing runs)"
 
 
 async def agent_or_only(client: Client, agent: str | None) -> str:
@@ -94,6 +96,10 @@ class Chat:
         finally:
             loop.remove_signal_handler(signal.SIGINT)
             await _ended(talking, leaving, self._watching, self._stopping)
+            for piece in self._view.close():
+                self._terminal.piece(piece)
+            if self._prompted:
+                self._terminal.end_prompt()
 
     def _on_interrupt(self) -> None:
         """Stop what runs; leave if nothing does, or if it is said twice."""
@@ -108,25 +114,29 @@ class Chat:
         async with self._sending:
             thread = self._thread
         if thread is None:
+            self._note(NOTHING_RUNS)
             return
         try:
             receipt = await self._client.stop(thread=thread)
         except ClientError as error:
-            self._terminal.note(f"not stopped: {error.message}")
+            self._note(f"not stopped: {error.message}")
             return
-        if not receipt.settled:
-            self._terminal.note("(the stop is recorded; the run has not ended yet)")
+        if receipt.run is None:
+            self._note(NOTHING_RUNS)
+        elif not receipt.settled:
+            self._note("(the stop is recorded; the run has not ended yet)")
 
     async def _feed(self) -> int:
         """Send each line of a pipe or file, and print the answer before the next."""
         code = OK
         while (line := await self._lines.next()) is not None:
-            if not line.strip() or not await self._is_message(line):
-                if self._leave.is_set():
-                    break
+            text = await self._message_of(line)
+            if self._leave.is_set():
+                break
+            if text is None:
                 continue
-            self._terminal.line(f"{PROMPT}{line}", "bold")
-            await self._send(line)
+            self._terminal.line(f"{PROMPT}{text}", "bold")
+            await self._send(text)
             await self._follow(until_idle=True)
             if self._view.failed:
                 code = FAILED
@@ -141,12 +151,12 @@ class Chat:
         self._prompt()
         while (line := await self._line_or_end()) is not None:
             self._prompted, self._interrupted = False, False
-            if line.strip() and await self._is_message(line):
-                await self._sent(line)
+            text = await self._message_of(line)
+            if text is not None:
+                await self._sent(text)
             if self._leave.is_set():
                 return OK
             self._prompt()
-        self._terminal.line("")
         return OK
 
     async def _line_or_end(self) -> str | None:
@@ -164,9 +174,22 @@ class Chat:
         finally:
             await _ended(typed)
 
-    async def _is_message(self, line: str) -> bool:
-        """Obey a command; tell whether the line is something else."""
-        match line.strip():
+    async def _message_of(self, line: str) -> str | None:
+        """Return the message that a line is, or None after obeying a command or refusing the line."""
+        if self._lines.cut:
+            way = " ".join([program(), "send", *([self._thread] if self._thread else []), "- < file"])
+            self._note(f"not sent: a terminal line holds {TERMINAL_BYTES_MAX} bytes; use `{way}`")
+            return None
+        word = line.strip()
+        if word.startswith("//"):
+            return line.replace("//", "/", 1)
+        if not word.startswith("/"):
+            return line if word else None
+        await self._obey(word)
+        return None
+
+    async def _obey(self, command: str) -> None:
+        match command:
             case "/stop":
                 await self._stop()
             case "/new":
@@ -179,8 +202,11 @@ class Chat:
             case "/help":
                 self._terminal.line(HELP, "dim")
             case _:
-                return True
-        return False
+                known = "/stop, /new, /quit, /help"
+                self._note(
+                    f"not sent: {command.split()[0]} is no command ({known}); "
+                    "begin with // to send a text that begins with /"
+                )
 
     async def _sent(self, line: str) -> None:
         """Send, and show a refusal; the conversation goes on after one."""
@@ -189,7 +215,7 @@ class Chat:
         except ClientError as error:
             if error.code == "unreachable":
                 raise
-            self._terminal.note(f"not sent: {error.message}")
+            self._note(f"not sent: {error.message}")
         else:
             self._watch()
 
@@ -205,9 +231,18 @@ class Chat:
             self._view.forget(line)
             raise
         if receipt.no_worker:
-            self._terminal.note("(accepted; no worker has this agent now, it is answered when one comes)")
+            self._note("(accepted; no worker has this agent now, it is answered when one comes)")
         elif receipt.disposition == "queued":
-            self._terminal.note("(accepted; it is answered after the present run)")
+            self._note("(accepted; it is answered after the present run)")
+
+    def _note(self, text: str) -> None:
+        """Print a note; a prompt that was shown meanwhile is shown after it again."""
+        prompted, self._prompted = self._prompted, False
+        if prompted:
+            self._terminal.erase_line()
+        self._terminal.note(text)
+        if prompted:
+            self._prompt()
 
     def _watch(self) -> None:
         """Begin to watch the thread, once there is one."""

@@ -1,10 +1,13 @@
 """How a command fails: an exit code, and one line instead of a traceback."""
 
+import re
 import traceback
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pydantic import ValidationError
+
+from threadhold.adapters.settings import Settings
 
 OK: Final = 0
 FAILED: Final = 1
@@ -16,7 +19,9 @@ EXIT_CODES: Final = (
     "Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 server or database not reachable."
 )
 _AWAY_CODES: Final = frozenset({"unreachable", "unavailable", "closed", "overloaded", "draining"})
-_USAGE_CODES: Final = frozenset({"bad_url", "invalid_settings", "usage"})
+_USAGE_CODES: Final = frozenset({"bad_target", "bad_url", "invalid_settings", "usage"})
+# A rule about several settings names them as fields; people know them as variables.
+_FIELDS: Final = re.compile(rf"\b({'|'.join(Settings.model_fields)})\b")
 
 
 class CliError(Exception):
@@ -69,6 +74,17 @@ def _settings(error: ValidationError) -> str:
     """Name the environment variables that do not fit."""
     parts = []
     for item in error.errors(include_url=False):
-        name = "_".join(str(part) for part in item["loc"]).upper()
-        parts.append(f"THREADHOLD_{name}: {item['msg']}" if name else str(item["msg"]))
+        name = "_".join(str(part) for part in item["loc"])
+        said = item["msg"].removeprefix("Value error, ")
+        if item["type"].startswith("time_delta"):
+            said = f"{item['input']!r} is no duration; write seconds or ISO 8601 (20, PT20S)"
+        parts.append(f"{_variable(name)}: {said}" if name else _FIELDS.sub(_named, said))
     return "; ".join(parts)
+
+
+def _named(field: re.Match[str]) -> str:
+    return _variable(field[0])
+
+
+def _variable(name: str) -> str:
+    return f"THREADHOLD_{name}".upper()

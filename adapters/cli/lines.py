@@ -5,9 +5,13 @@ import os
 import sys
 from typing import Final
 
+from threadhold.adapters.cli.failure import CliError
+
 READ_BYTES: Final = 64 * 1024
 # More than any message may have, so that too long a one is refused by the server and not cut here.
 LINE_BYTES_MAX: Final = 1024 * 1024
+# The kernel keeps no more of a line that is typed or pasted, and drops the rest without a word.
+TERMINAL_BYTES_MAX: Final = 4095
 
 
 class Lines:
@@ -21,6 +25,13 @@ class Lines:
         self._fd = fd
         self._buffer = b""
         self._ended = False
+        self._is_terminal = os.isatty(fd)
+        self._cut = False
+
+    @property
+    def cut(self) -> bool:
+        """Tell whether the last line may lack its end, because the terminal holds no more."""
+        return self._cut
 
     async def next(self) -> str | None:
         """Return the next line without its end, or None at the end of the input."""
@@ -32,6 +43,7 @@ class Lines:
         if not self._buffer:
             return None
         line, _, self._buffer = self._buffer.partition(b"\n")
+        self._cut = self._is_terminal and len(line) >= TERMINAL_BYTES_MAX
         return line.decode("utf-8", "replace").removesuffix("\r")
 
     def _read(self) -> bytes:
@@ -55,8 +67,16 @@ class Lines:
 
 
 def stdin_text() -> str:
-    """Return all of stdin."""
-    return sys.stdin.buffer.read().decode("utf-8", "replace")
+    """Return all of stdin.
+
+    Raises:
+        CliError: it was typed, and the terminal has cut a line of it.
+    """
+    data = sys.stdin.buffer.read()
+    if sys.stdin.isatty() and any(len(line) >= TERMINAL_BYTES_MAX for line in data.split(b"\n")):
+        text = f"not sent: a terminal line holds {TERMINAL_BYTES_MAX} bytes; give stdin a file with `< file`"
+        raise CliError("usage", text)
+    return data.decode("utf-8", "replace")
 
 
 def _done(ready: asyncio.Future[None]) -> None:

@@ -7,6 +7,7 @@ import typer
 
 from threadhold.adapters.cli.background import Report, chat_with_dev, end_with_parent
 from threadhold.adapters.cli.failure import OK
+from threadhold.adapters.cli.program import program
 from threadhold.adapters.cli.terminal import Terminal
 from threadhold.adapters.logs import configure_logs
 from threadhold.adapters.settings import Settings
@@ -63,7 +64,7 @@ async def _dev(target: str, settings: Settings, terminal: Terminal, *, host: str
         terminal.record({"ready": {"url": url, "agents": list(app.names)}})
         terminal.line(f"ready: {url}   agents: {', '.join(app.names)}", "bold green")
         at = "" if url == settings.url else f" --url {url}"
-        terminal.line(f"next:  threadhold chat {app.names[0]}{at}   (Ctrl-C ends everything)")
+        terminal.line(f"next:  {program()} chat {app.names[0]}{at}   (Ctrl-C ends everything)")
 
     await processes.dev(app, settings, host=host, port=port, target=target, on_ready=on_ready)
 

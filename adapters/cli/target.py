@@ -35,6 +35,8 @@ def load_app(target: str) -> Threadhold:
     if not colon or not where or not name:
         raise TargetError(f"{target!r} names no app; {_FORM}")
     is_file = where.endswith(".py") or "/" in where
+    if where.startswith(".") and not is_file:
+        raise TargetError(f"{where!r} is no module; {_FORM}")
     return _app(_from_file(Path(where)) if is_file else _from_module(where), where=where, name=name)
 
 
@@ -50,8 +52,11 @@ def _app(module: ModuleType, *, where: str, name: str) -> Threadhold:
 
 
 def _from_file(path: Path) -> ModuleType:
-    if not path.is_file():
-        raise TargetError(f"there is no file {path}; {_FORM}")
+    try:
+        if not path.is_file():
+            raise TargetError(f"there is no file {path}; {_FORM}")
+    except OSError as error:
+        raise TargetError(f"{path} cannot be read: {error.strerror}") from None
     folder = path.resolve().parent
     _reachable(folder)
     # A file named like a module that is loaded already must not replace that one for everybody.
@@ -65,7 +70,7 @@ def _from_file(path: Path) -> ModuleType:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         del sys.modules[name]
-        raise TargetError(_told(error, folder)) from None
+        raise TargetError(_told(error, folder, str(path))) from None
     return module
 
 
@@ -76,9 +81,9 @@ def _from_module(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
             raise TargetError(f"there is no module {error.name!r} here or installed; {_FORM}") from None
-        raise TargetError(_told(error, Path.cwd())) from None
+        raise TargetError(_told(error, Path.cwd(), name)) from None
     except (Exception, SystemExit) as error:
-        raise TargetError(_told(error, Path.cwd())) from None
+        raise TargetError(_told(error, Path.cwd(), name)) from None
 
 
 def _reachable(folder: Path) -> None:
@@ -86,7 +91,7 @@ def _reachable(folder: Path) -> None:
         sys.path.insert(0, str(folder))
 
 
-def _told(error: BaseException, folder: Path) -> str:
+def _told(error: BaseException, folder: Path, target: str) -> str:
     """Return an error of the user's code as one line: what, and where in their files."""
     what = str(error) if isinstance(getattr(error, "code", None), str) else f"{type(error).__name__}: {error}"
     if isinstance(error, SyntaxError) and error.filename:
@@ -94,11 +99,14 @@ def _told(error: BaseException, folder: Path) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     theirs = [frame for frame in frames if _is_theirs(Path(frame.filename), folder)]
     if not theirs:
-        return what
+        return f"{target}: {what}"
     return f"{_short(theirs[-1].filename, folder)}, line {theirs[-1].lineno}: {what}"
 
 
 def _is_theirs(path: Path, folder: Path) -> bool:
+    # Python's own loaders have no file, and would seem to lie where we stand.
+    if path.name.startswith("<"):
+        return False
     inside = path.is_relative_to(folder) or path.resolve().is_relative_to(folder)
     installed = "site-packages" in path.parts
     return (

@@ -67,6 +67,11 @@ class Terminal:
         if self.is_tty:
             self._out.print(Text(text, style="bold green"), end="")
 
+    def end_prompt(self) -> None:
+        """Leave the line of a prompt behind which nothing more is typed."""
+        if self.is_tty:
+            self._out.print()
+
     def erase_line(self) -> None:
         """Take back a prompt behind which nothing was typed."""
         if self.is_tty:

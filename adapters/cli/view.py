@@ -73,7 +73,7 @@ class ChatView:
                 self._lost = True
             case "attempt":
                 self._shown, self._lost = "", False
-                return self._close()
+                return self.close()
             case "head" | "end":
                 self.busy = frame.data.get("state", "busy" if self.busy else "idle") == "busy"
         return []
@@ -98,7 +98,7 @@ class ChatView:
         if self._lost and self._shown:
             return []
         self._lost, self._shown = False, ""
-        return self._close()
+        return self.close()
 
     def _text(self, text: str) -> list[Piece]:
         if self._lost or not text:
@@ -115,9 +115,9 @@ class ChatView:
         elif text.endswith(shown):
             pieces = []  # The watch began in the middle; the reader saw the rest of it.
         else:
-            pieces = self._close() + self._text(text)
+            pieces = self.close() + self._text(text)
         self._shown = ""
-        return pieces + self._close()
+        return pieces + self.close()
 
     def _message_accepted(self, frame: Frame) -> list[Piece]:
         self.busy = True
@@ -160,7 +160,7 @@ class ChatView:
         status, reason = data.get("status"), data.get("reason")
         self.failed = status == "failed"
         if status == "completed":
-            return self._close()
+            return self.close()
         if status == "stopped":
             return self._line("(stopped)" if reason in (None, "person") else f"(stopped: {reason})", "note")
         error = data.get("error") or {}
@@ -168,10 +168,10 @@ class ChatView:
         return self._line(f"the run failed ({reason or status}): {said}", "error")
 
     def _line(self, text: str, style: Style) -> list[Piece]:
-        return [*self._close(), Piece(f"{text}\n", style)]
+        return [*self.close(), Piece(f"{text}\n", style)]
 
-    def _close(self) -> list[Piece]:
-        """End the line that is open, if one is."""
+    def close(self) -> list[Piece]:
+        """Return what ends the line that is open, if one is."""
         if not self._open_line:
             return []
         self._open_line = False

@@ -6,11 +6,12 @@ from threadhold.adapters.embedded.errors import (
     EmbeddedError,
     PortInUse,
     ServerDidNotStart,
+    ServerKeepsDying,
     StateInUse,
     StateUnusable,
 )
 from threadhold.adapters.embedded.postgres import EmbeddedPostgres
-from threadhold.adapters.embedded.servers import Servers, start_servers
+from threadhold.adapters.embedded.servers import Revival, Servers, start_servers
 from threadhold.adapters.embedded.valkey import EmbeddedValkey
 
 __all__ = [
@@ -20,7 +21,9 @@ __all__ = [
     "EmbeddedPostgres",
     "EmbeddedValkey",
     "PortInUse",
+    "Revival",
     "ServerDidNotStart",
+    "ServerKeepsDying",
     "Servers",
     "StateInUse",
     "StateUnusable",

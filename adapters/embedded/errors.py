@@ -5,6 +5,7 @@ EmbeddedError
     DataOfAnotherVersion
     PortInUse
     ServerDidNotStart
+    ServerKeepsDying
     StateInUse
     StateUnusable
 """
@@ -94,6 +95,25 @@ class ServerDidNotStart(EmbeddedError):
     def __str__(self) -> str:
         lines = "\n".join(f"    {line}" for line in self.last_lines) or "    (it wrote nothing)"
         return f"{self.server} did not start: {self.reason}. The end of its log, {self.log}:\n{lines}"
+
+
+class ServerKeepsDying(EmbeddedError):
+    """The server died again and again while it was in use; `failure` is why it could not be started again."""
+
+    code = "embedded_gave_up"
+
+    def __init__(self, *, server: str, restarts: int, log: Path, failure: EmbeddedError | None) -> None:
+        super().__init__(server, restarts, log, failure)
+        self.server = server
+        self.restarts = restarts
+        self.log = log
+        self.failure = failure
+
+    def __str__(self) -> str:
+        what = f"{self.server} died, and {self.restarts} restarts did not last; its log is {self.log}."
+        if self.failure is not None:
+            return f"{what} The last restart failed: {self.failure}"
+        return f"{what} Look for the reason at its end, then start again, {_OWN_SERVERS}."
 
 
 class StateInUse(EmbeddedError):

@@ -29,6 +29,7 @@ _ORPHAN_GRACE_S = 1.0
 _STOP_S_MAX = 10.0
 _POLL_S = 0.005
 _PORTS_TRIED_MAX = 5
+_PORTS = range(1, 65_536)
 _LOG_LINES_SHOWN = 20
 _LOG_BYTES_SHOWN = 8_000
 _LOG_BYTES_KEPT = 4_000_000
@@ -41,8 +42,9 @@ def quiet(_line: str) -> None:
 class EmbeddedServer(ABC):
     """One server that this process starts, owns and stops.
 
-    `state` is the folder for all embedded servers; each keeps to its own folder in it. With `port` None a
-    free one is taken at each start. `settings` are settings of the server, and win over ours.
+    `state` is the folder for all embedded servers; each keeps to its own folder in it. With `port` None it
+    is the port of the last start, so that those who were connected find the server again, or a free one when
+    somebody else has that by now. `settings` are settings of the server, and win over ours.
     """
 
     _title: str
@@ -54,12 +56,18 @@ class EmbeddedServer(ABC):
         self.state = state.absolute()
         self.folder = self.state / folder
         self.log = self.folder / "server.log"
+        self._port_file = self.folder / "port"
         self._wanted_port = port
         self._settings = dict(settings)
         self._progress = progress
         self._locks: list[FileLock] = []
         self._child: Child | None = None
         self._port = 0
+
+    @property
+    def title(self) -> str:
+        """What people call it."""
+        return self._title
 
     @property
     def port(self) -> int:
@@ -76,15 +84,23 @@ class EmbeddedServer(ABC):
 
         Raises StateUnusable, StateInUse, PortInUse, ServerDidNotStart, DataOfAnotherVersion.
         """
+        self._start(self._wanted_port)
+
+    def restart(self) -> None:
+        """Start a server that died on its own, on the port it had: its URL is in use. Raises as `start`."""
+        self._start(self._wanted_port or self._port or None)
+
+    def _start(self, port: int | None) -> None:
         if self.running:
             return
         self.stop()  # What an earlier server that died on its own has left: its locks.
         try:
             self._take_folder()
-            if self._wanted_port and not is_free(self._wanted_port):
-                raise PortInUse(server=self._title, port=self._wanted_port)
+            if port and not is_free(port):
+                raise PortInUse(server=self._title, port=port)
             self._prepare()
-            self._launch()
+            self._launch(port)
+            self._remember_port()
         except OSError as error:
             self.stop()
             raise StateUnusable(folder=self.folder, reason=why(error)) from error
@@ -172,15 +188,28 @@ class EmbeddedServer(ABC):
         if self.log.exists() and self.log.stat().st_size > _LOG_BYTES_KEPT:
             self.log.replace(self.log.with_suffix(".log.1"))
 
-    def _launch(self) -> None:
+    def _launch(self, port: int | None) -> None:
+        remembered = self._remembered_port()
         for attempt in range(1, _PORTS_TRIED_MAX + 1):
-            self._port = self._wanted_port or free_port()
+            again = remembered if attempt == 1 and remembered and is_free(remembered) else None
+            self._port = port or again or free_port()
             failure = self._launch_on(self._port)
             if failure is None:
                 return
             # A free port was only free when we looked: losing it to somebody else is no failure yet.
-            if self._wanted_port or is_free(self._port) or attempt == _PORTS_TRIED_MAX:
+            if port or is_free(self._port) or attempt == _PORTS_TRIED_MAX:
                 raise failure
+
+    def _remember_port(self) -> None:
+        self._port_file.write_text(f"{self._port}\n", encoding="utf-8")
+
+    def _remembered_port(self) -> int | None:
+        """Return the port of the last start; None when there was none, or the file is damaged."""
+        try:
+            port = int(self._port_file.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+        return port if port in _PORTS else None
 
     def _launch_on(self, port: int) -> ServerDidNotStart | None:
         with self.log.open("ab") as log:

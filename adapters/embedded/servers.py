@@ -3,15 +3,17 @@
 import contextlib
 import json
 import os
+import threading
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
 from urllib.parse import urlsplit
 
-from threadhold.adapters.embedded.errors import StateInUse, StateUnusable
+from threadhold.adapters.embedded.errors import EmbeddedError, ServerKeepsDying, StateInUse, StateUnusable
 from threadhold.adapters.embedded.locks import FileLock
 from threadhold.adapters.embedded.loopback import accepts
+from threadhold.adapters.embedded.patience import RESTARTS_MAX, Patience
 from threadhold.adapters.embedded.postgres import EmbeddedPostgres
 from threadhold.adapters.embedded.server import EmbeddedServer, Progress, prepare_folder, quiet, why
 from threadhold.adapters.embedded.valkey import EmbeddedValkey
@@ -30,10 +32,20 @@ class _Addresses:
     owner_pid: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Revival:
+    """An attempt to start a dead server again: which one since it last was well, and why it failed, if so."""
+
+    server: str
+    restarts: int
+    failure: EmbeddedError | None = None
+
+
 class Servers:
     """The URLs to use, and what has to be stopped for them; a context manager that stops on exit.
 
-    `owned`: servers were started here, and end with this process. `attached`: another process owns them.
+    `owned`: servers were started here, and end with this process. `attached`: another process owns them,
+    the one with the id `owner_pid`.
     """
 
     def __init__(
@@ -41,27 +53,74 @@ class Servers:
         *,
         database_url: str,
         redis_url: str,
-        attached: bool = False,
+        owner_pid: int | None = None,
         started: tuple[EmbeddedServer, ...] = (),
         lock: FileLock | None = None,
         announcement: Path | None = None,
     ) -> None:
         self.database_url = database_url
         self.redis_url = redis_url
-        self.attached = attached
+        self.owner_pid = owner_pid
         self._announcement = announcement
         self._lock = lock
-        self._owner_pid = os.getpid()
+        self._maker_pid = os.getpid()
         self._started = started
+        self._patience = {server: Patience() for server in started}
+        self._failures: dict[EmbeddedServer, EmbeddedError] = {}
+        self._changing = threading.Lock()  # Reviving is done in a thread: it must not undo a stop.
+        self._stopped = False
 
     @property
     def owned(self) -> bool:
         return bool(self._started)
 
+    @property
+    def attached(self) -> bool:
+        return self.owner_pid is not None
+
+    @property
+    def running(self) -> bool:
+        """Whether all servers that were started here live; does not block."""
+        return all(server.running for server in self._started)
+
+    def revive(self) -> list[Revival]:
+        """Start those of our servers that died, on the ports they had; does nothing after `stop`.
+
+        Blocks, for seconds; may be called from any thread. What did not start is tried again by the next
+        call. Raises ServerKeepsDying once the restarts of a server do not last.
+        """
+        if self._maker_pid != os.getpid():
+            return []
+        with self._changing:
+            dead = [] if self._stopped else [server for server in self._started if not server.running]
+            return [self._revive(server) for server in dead]
+
+    def _revive(self, server: EmbeddedServer) -> Revival:
+        patience = self._patience[server]
+        restarts = patience.spend(time.monotonic())
+        if restarts is None:
+            failure = self._failures.get(server)
+            raise ServerKeepsDying(
+                server=server.title, restarts=RESTARTS_MAX, log=server.log, failure=failure
+            )
+        try:
+            server.restart()
+        except EmbeddedError as error:
+            self._failures[server] = error
+            return Revival(server=server.title, restarts=restarts, failure=error)
+        self._failures.pop(server, None)
+        patience.succeeded(time.monotonic())
+        return Revival(server=server.title, restarts=restarts)
+
     def stop(self) -> None:
         """Stop what was started here; servers of others are left alone. May be called twice."""
-        if self._owner_pid != os.getpid():
+        if self._maker_pid != os.getpid():
             return  # A forked copy of the owner.
+        with self._changing:
+            self._stopped = True
+            self._stop()
+
+    def _stop(self) -> None:
         if self._announcement is not None:
             with contextlib.suppress(OSError):  # First of all: nobody shall attach to what is going down.
                 self._announcement.unlink(missing_ok=True)
@@ -174,7 +233,7 @@ def _attach(state: Path, database_url: str | None, redis_url: str | None) -> Ser
     # Read again: had the owner changed in between, these would be the addresses of servers that go down.
     if not up or _read(state / "servers.json") != found:
         return None
-    return Servers(database_url=database_url, redis_url=redis_url, attached=True)
+    return Servers(database_url=database_url, redis_url=redis_url, owner_pid=found.owner_pid)
 
 
 def _read(announcement: Path) -> _Addresses | None:

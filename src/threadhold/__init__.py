@@ -4,7 +4,6 @@ The names below are imported when they are first used: a command that only talks
 """
 
 from importlib import import_module as _import_module
-from importlib.metadata import version as _version
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
@@ -15,6 +14,8 @@ if _TYPE_CHECKING:
     from threadhold.runner.errors import Rejection, RunFailure, RunnerError
     from threadhold.runner.records import Principal
     from threadhold.runner.service import Runner
+
+    __version__: str
 
 _HOMES = {
     "Hosted": "threadhold.runner.app",
@@ -42,10 +43,10 @@ __all__ = [
     "open_runner",
 ]
 
-__version__ = _version("threadhold")
-
 
 def __getattr__(name: str) -> _Any:
+    if name == "__version__":
+        return _import_module("importlib.metadata").version("threadhold")
     if name not in _HOMES:
         raise AttributeError(f"module 'threadhold' has no attribute {name!r}")
     return getattr(_import_module(_HOMES[name]), name)

@@ -14,7 +14,7 @@ import pytest
 from tests.cli.conftest import Api
 from threadhold.adapters.cli import background
 from threadhold.adapters.cli.background import chat_with_dev
-from threadhold.adapters.cli.failure import CliError
+from threadhold.adapters.cli.failure import CliError, failure_of
 from threadhold.adapters.cli.terminal import Terminal
 from threadhold.adapters.settings import Settings
 
@@ -33,6 +33,8 @@ if "ready" in sys.argv[1] and sys.argv[2] == "stays":
 def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stand in a folder of one's own, since state lies where one stands."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", [str(tmp_path / ".venv/bin/threadhold"), "dev"])
+    monkeypatch.setenv("PATH", str(tmp_path))
 
 
 @contextmanager
@@ -60,15 +62,21 @@ def child_that_says(monkeypatch: pytest.MonkeyPatch, said: dict[str, Any], then:
     monkeypatch.setattr(background, "_command", lambda target: command)
 
 
+def example_file() -> None:
+    """Make the example that is suggested."""
+    Path("examples").mkdir()
+    Path("examples/support.py").touch()
+
+
 def ready(api: Api) -> dict[str, Any]:
     """Return what servers say when they are ready."""
     return {"ready": {"url": api.url, "agents": ["support"]}}
 
 
-def chat(settings: Settings | None = None, *, target: str = "x:app") -> int:
+def chat(settings: Settings | None = None, *, target: str = "x:app", agent: str | None = None) -> int:
     """Run the command."""
     given = settings or Settings()
-    coroutine = chat_with_dev(target, given, Terminal(), host="127.0.0.1", port=None, agent=None)
+    coroutine = chat_with_dev(target, given, Terminal(), host="127.0.0.1", port=None, agent=agent)
     return asyncio.run(asyncio.wait_for(coroutine, 40))
 
 
@@ -76,15 +84,46 @@ def test_it_starts_talks_ends_and_says_what_to_do_next(
     api: Api, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     child_that_says(monkeypatch, ready(api))
+    example_file()
     with stdin(b"hello\n"):
         assert chat() == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("starting: ")
     assert lines[1].startswith(f"ready: {api.url} after ")
     assert lines[-3:-1] == ["> hello", "echo: hello"]
-    assert lines[-1].startswith("next: threadhold dev examples/support.py:app")
+    assert lines[-1].startswith("next: .venv/bin/threadhold dev examples/support.py:app --chat ")
     assert Path("ended").exists()
     assert Path(".threadhold/dev.log").read_text() == "a line for the log\n"
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_what_was_just_run_or_is_not_there_is_not_what_to_do_next(
+    api: Api, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], there: bool
+) -> None:
+    child_that_says(monkeypatch, ready(api))
+    if there:
+        example_file()
+    with stdin(b""):
+        assert chat(target="./examples/support.py:app" if there else "x:app") == 0
+    said = capsys.readouterr().out.splitlines()[-1]
+    assert said.startswith("next: .venv/bin/threadhold dev path/to/your.py:app --chat ")
+
+
+def test_an_agent_that_the_app_does_not_have_is_refused_before_anybody_types(
+    api: Api, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    child_that_says(monkeypatch, ready(api))
+    with pytest.raises(CliError, match="there is no agent 'nope'; this app has: support") as caught:
+        chat(agent="nope")
+    assert failure_of(caught.value).exit_code == 2
+    assert "next:" not in capsys.readouterr().out
+
+
+def test_a_signal_that_killed_the_servers_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
+    monkeypatch.setattr(background, "_command", lambda target: [sys.executable, "-c", script])
+    with pytest.raises(CliError, match="did not start, they were killed by SIGKILL; see "):
+        chat()
 
 
 def test_servers_that_fail_tell_their_own_reason(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import pty
 import signal
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -11,10 +12,13 @@ from dataclasses import dataclass, field
 import pytest
 
 from tests.cli.conftest import Api
+from tests.cli.frames import start
 from threadhold.adapters.cli.chat import Chat
 from threadhold.adapters.cli.lines import Lines
 from threadhold.adapters.cli.terminal import Terminal
 from threadhold.adapters.client import Client, ClientError
+from threadhold.fanout.cursor import Position
+from threadhold.fanout.frame import Delivery
 
 
 @dataclass
@@ -97,6 +101,36 @@ async def test_a_piped_line_may_be_a_command(api: Api, console: Console) -> None
     assert threads == [None, None]
 
 
+async def test_an_unknown_command_is_not_sent_and_two_slashes_send_one(api: Api, console: Console) -> None:
+    assert await piped(api, console, "/foo bar\n//foo bar\n/stop\n") == 0
+    assert "> /foo bar\necho: /foo bar\n" in console.text()
+    assert "not sent: /foo is no command (/stop, /new, /quit, /help)" in console.text()
+    assert [given["content"] for name, given in api.runner.calls if name == "send"] == ["/foo bar"]
+
+
+async def test_a_stop_when_nothing_runs_says_so(api: Api, console: Console) -> None:
+    async with chatting(api, console, interactive=True) as running:
+        console.type("/stop\n/quit\n")
+        assert await running == 0
+    assert "(nothing runs)" in console.text()
+
+
+@pytest.mark.parametrize(("length", "sent"), [(4094, True), (4095, False), (5000, False)])
+async def test_a_line_that_the_terminal_cuts_is_not_sent(
+    api: Api, capsys: pytest.CaptureFixture[str], length: int, sent: bool
+) -> None:
+    master, slave = pty.openpty()
+    console = Console(capsys, write_fd=master, read_fd=slave)
+    async with chatting(api, console, interactive=True) as running:
+        await asyncio.to_thread(console.type, "x" * length + "\n")
+        await console.shows("echo: xx" if sent else "not sent: a terminal line holds 4095 bytes; use `")
+        console.type("/quit\n")
+        assert await running == 0
+    assert any(name == "send" for name, _ in api.runner.calls) is sent
+    console.end()
+    os.close(console.read_fd)
+
+
 async def test_a_failed_answer_is_an_exit_code(api: Api, console: Console) -> None:
     assert await piped(api, console, "fail\nagain\n") == 1
     assert "the run failed (error): no luck" in console.text()
@@ -157,6 +191,19 @@ async def test_ctrl_c_stops_a_run_and_then_leaves(api: Api, console: Console) ->
         assert not running.done()
         os.kill(os.getpid(), signal.SIGINT)
         assert await running == 0
+
+
+async def test_leaving_in_the_middle_of_an_answer_ends_its_line(api: Api, console: Console) -> None:
+    thread = api.runner.add_thread()
+    async with chatting(api, console, interactive=True, thread=thread) as running:
+        began = start(1, "half an ans", seq=1)
+        await api.runner.publish(
+            thread, Delivery(frame=began, body=began.body(), position=Position(seq=1, fence=1, n=1))
+        )
+        await console.shows("half an ans")
+        console.end()
+        assert await running == 0
+    assert console.text().endswith("half an ans\n")
 
 
 async def test_ctrl_c_in_a_piped_chat_stops_and_leaves(api: Api, console: Console) -> None:

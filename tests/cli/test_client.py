@@ -178,3 +178,12 @@ async def test_a_real_watch_ends_when_the_thread_is_idle(api: Api) -> None:
         receipt = await client.send(None, "hi", agent="support")
         kinds = [each.frame.kind async for each in client.watch(receipt.thread, until="idle")]
     assert kinds == ["fact", "fact", "event", "event", "fact", "fact", "end"]
+
+
+@pytest.mark.parametrize("url", ["http://someone:secret@127.0.0.1:9", "ftp://someone:secret@host"])
+async def test_a_password_in_a_url_is_not_told(url: str) -> None:
+    with pytest.raises(ClientError) as caught:
+        async with Client(url) as client:
+            await client.agents()
+    assert url.rpartition("@")[2] in caught.value.message
+    assert "secret" not in caught.value.message

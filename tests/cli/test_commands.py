@@ -99,6 +99,11 @@ def test_nobody_listening_is_exit_code_3(run_cli: RunCli) -> None:
         ["dev", "x:app", "--port", "99999"],
         ["frobnicate"],
         ["tail", "t", "--url", "nonsense"],
+        ["send", "hi", "--url", "http://127.0.0.1:99999"],
+        ["send", "hi", "--url", "http://[::1"],
+        ["send", "hi", "--url", "http://a\tb:x"],
+        ["serve", ".:app"],
+        ["worker", "nowhere/x.py:app"],
     ],
 )
 def test_wrong_usage_is_exit_code_2(run_cli: RunCli, args: list[str]) -> None:
@@ -112,6 +117,38 @@ def test_settings_that_do_not_fit_are_named(run_cli: RunCli, monkeypatch: pytest
     refused = run_cli("tail", "t")
     assert refused.code == 2
     assert refused.err.startswith("threadhold: THREADHOLD_CAPACITY: ")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("GRACE", "soon", "THREADHOLD_GRACE: 'soon' is no duration; write seconds or ISO 8601 (20, PT20S)"),
+        (
+            "RENEW_EVERY",
+            "99",
+            "THREADHOLD_RENEW_EVERY must be positive and shorter than THREADHOLD_CLAIM_TTL ",
+        ),
+    ],
+)
+def test_settings_are_named_as_people_set_them(
+    run_cli: RunCli, monkeypatch: pytest.MonkeyPatch, name: str, value: str, said: str
+) -> None:
+    monkeypatch.setenv(f"THREADHOLD_{name}", value)
+    assert run_cli("tail", "t").err.startswith(f"threadhold: {said}")
+
+
+def test_ctrl_c_while_the_commands_are_imported_leaves_without_a_word(
+    run_cli: RunCli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Interrupting:
+        def find_spec(self, name: str, *_: Any) -> None:
+            if name == "threadhold.adapters.cli.entry":
+                raise KeyboardInterrupt
+
+    monkeypatch.delitem(sys.modules, "threadhold.adapters.cli.entry", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Interrupting(), *sys.meta_path])
+    ended = run_cli("--help")
+    assert (ended.code, ended.out, ended.err) == (130, "", "")
 
 
 def test_the_help_tells_the_exit_codes(run_cli: RunCli) -> None:
@@ -241,7 +278,7 @@ def test_a_fault_of_our_own_is_one_line_that_says_where(fake: FakeProcesses, run
 def test_a_broken_app_is_one_line(fake: FakeProcesses, run_cli: RunCli) -> None:
     Path("broken_one.py").write_text("1 / 0\n")
     ended = run_cli("dev", "broken_one.py:app", "--json")
-    assert (ended.code, ended.out) == (1, "")
+    assert (ended.code, ended.out) == (2, "")
     assert objects(ended.err) == [
         {"code": "bad_target", "message": "broken_one.py, line 1: ZeroDivisionError: division by zero"}
     ]

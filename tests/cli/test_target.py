@@ -67,6 +67,9 @@ def test_a_file_may_be_named_like_a_module_that_is_loaded(folder: Path) -> None:
         ("support_app", "'support_app' names no app; write it as module:app or path/file.py:app"),
         (":app", "names no app"),
         ("nowhere/x.py:app", "there is no file nowhere/x.py"),
+        (".:app", "'.' is no module; write it as module:app or path/file.py:app"),
+        ("..support_app:app", "'..support_app' is no module"),
+        (f"{'x' * 300}.py:app", "cannot be read: File name too long"),
         ("no_such_module_here:app", "there is no module 'no_such_module_here' here or installed"),
         ("my apps/support_app.py:ap", "my apps/support_app.py has no 'ap'; it has app"),
         ("my apps/support_app.py:other", "'other' in my apps/support_app.py is a int, not a Threadhold"),
@@ -98,6 +101,17 @@ def test_an_error_in_the_users_code_is_told_with_its_place(folder: Path, code: s
     message = refused("my apps/broken_app.py:app")
     assert message.startswith("my apps/broken_app.py, ")
     assert said in message
+
+
+@pytest.mark.parametrize("content", [b"\0\1\2", b"\xff\xfe\n"])
+def test_a_file_that_python_cannot_read_is_named(
+    folder: Path, content: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "binary_app.py").write_bytes(content)
+    monkeypatch.chdir(folder)
+    message = refused("binary_app.py:app")
+    assert message.startswith("binary_app.py")
+    assert "<frozen" not in message
 
 
 def test_an_error_in_a_module_that_the_app_imports_is_told_there(folder: Path) -> None:

@@ -58,6 +58,12 @@ def remembered(servers: Servers) -> tuple[str, str]:
     return sql(servers.database_url, "SELECT what FROM kept"), command(servers.redis_url, "GET", "kept")
 
 
+def recorded_pids(state: Path) -> list[int]:
+    """Return the process ids of the servers in a state folder."""
+    files = [*state.glob("postgres-*/data/postmaster.pid"), *state.glob("valkey-*/server.pid")]
+    return [int(path.read_text().split()[0]) for path in files]
+
+
 def port_of(url: str) -> int:
     """Return the port in a URL."""
     port = urlsplit(url).port

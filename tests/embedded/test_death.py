@@ -8,16 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.embedded.conftest import Supervise
-from tests.embedded.probes import command, eventually, gone, remember, remembered, sql
+from tests.embedded.probes import command, eventually, gone, recorded_pids, remember, remembered, sql
 from threadhold.adapters.embedded import EmbeddedPostgres, EmbeddedValkey, server, start_servers
 
 # It takes a fraction of a second; the rest is for a machine that is busy with something else.
 GONE_S_MAX = 5.0
-
-
-def recorded_pids(state: Path) -> list[int]:
-    files = [*state.glob("postgres-*/data/postmaster.pid"), *state.glob("valkey-*/server.pid")]
-    return [int(path.read_text().split()[0]) for path in files]
 
 
 @pytest.mark.parametrize("flag", ["--in-thread", "--without-setpriv"])

@@ -151,7 +151,7 @@ def test_system_binaries_are_the_second_choice(monkeypatch: pytest.MonkeyPatch, 
 
 def test_errors_have_codes_of_their_own() -> None:
     codes = [kind.code for kind in EmbeddedError.__subclasses__()]
-    assert len(set(codes)) == len(codes) == 6
+    assert len(set(codes)) == len(codes) == 7
     assert all(code.startswith("embedded_") for code in codes)
 
 

@@ -1,10 +1,13 @@
-"""`threadhold dev` is killed in the middle of a run, and started again: nobody has to repair anything."""
+"""`threadhold dev` is killed and started again, or its servers are: nobody has to repair anything."""
 
 import json
+import os
+import signal
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from tests.support.processes import AGENTS, Process, processes
+from tests.embedded.probes import recorded_pids
+from tests.support.processes import AGENTS, START_S_MAX, Process, processes
 from tests.support.servers import Stack
 from tests.support.truth import truth
 from tests.support.waiting import until
@@ -20,6 +23,11 @@ def ports(state: Path) -> list[int]:
     """Return the ports of the embedded servers that the owner of a state folder has announced."""
     told = json.loads((state / "servers.json").read_text())
     return [urlsplit(told[name]).port or 0 for name in ("database_url", "redis_url")]
+
+
+def of_dev(state: Path) -> dict[str, str]:
+    """Return the environment of processes that share the embedded servers in a state folder."""
+    return Stack("", "", "th:").environment(PYTHONPATH=ROOT, THREADHOLD_STATE=str(state))
 
 
 def left_over(state: Path) -> list[Path]:
@@ -40,8 +48,7 @@ async def ready(dev: Process) -> str:
 
 async def test_dev_goes_on_after_kill_9(tmp_path: Path, public: People, gate: Gate) -> None:
     state = tmp_path / "state of dev"
-    environment = Stack("", "", "th:").environment(PYTHONPATH=ROOT, THREADHOLD_STATE=str(state))
-    with processes(environment, tmp_path) as starter:
+    with processes(of_dev(state), tmp_path) as starter:
         first = starter.start("dev", AGENTS, "--port", "0")
         url = await ready(first)
         sent = await public.client(url).send(None, f"words 5 0.01 | hold {gate('never')}", agent=AGENT)
@@ -67,6 +74,57 @@ async def test_dev_goes_on_after_kill_9(tmp_path: Path, public: People, gate: Ga
         assert starter.errors() == []
     await gone(new_ports)
     assert left_over(state) == []
+
+
+async def test_attached_processes_come_back_with_dev(tmp_path: Path, public: People) -> None:
+    state = tmp_path / "state"
+    # `dev` does not have the agent: what the replica takes is done by the attached worker, or not at all.
+    theirs, ours = {"AGENTS": "alpha"}, {"AGENTS": AGENT}
+    with processes(of_dev(state), tmp_path) as starter:
+        first = starter.start("dev", AGENTS, "--port", "0", env=theirs)
+        await ready(first)
+        worker = starter.start("worker", AGENTS, env=ours)
+        replica = starter.start("serve", AGENTS, "--port", "0", env=ours)
+        for attached in (worker, replica):
+            await attached.says('"embedded_attached"', f'"owner_pid": {first.pid}', within=START_S_MAX)
+        await worker.says('"worker_ready"')
+        client = public.client(await ready(replica))
+        before = await client.send(None, "say before", agent=AGENT)
+        watched = await public.listen(client.url, before.thread)
+        assert (await watched.sees_end(before.run or ""))["output"] == "before"
+        old_ports = ports(state)
+        first.kill()
+        await gone(old_ports)
+
+        await ready(starter.start("dev", AGENTS, "--port", "0", env=theirs))
+        assert ports(state) == old_ports
+        after = await client.send(None, "say after", agent=AGENT)
+        watched = await public.listen(client.url, after.thread)
+        assert (await watched.sees_end(after.run or ""))["output"] == "after"
+        assert [process.ended() for process in (worker, replica)] == [None, None]
+        assert starter.errors() == []
+
+
+async def test_dev_restarts_servers_that_died(tmp_path: Path, public: People) -> None:
+    state = tmp_path / "state"
+    with processes(of_dev(state), tmp_path) as starter:
+        dev = starter.start("dev", AGENTS, "--port", "0")
+        client = public.client(await ready(dev))
+        before = await client.send(None, "say before", agent=AGENT)
+        watched = await public.listen(client.url, before.thread)
+        await watched.sees_end(before.run or "")
+        old_ports = ports(state)
+        for pid in recorded_pids(state):
+            os.kill(pid, signal.SIGKILL)
+        for server in ("Postgres", "Valkey"):
+            await dev.says('"embedded_restarted"', f'"server": "{server}"')
+        after = await client.send(before.thread, "say after")
+        again = await public.listen(client.url, before.thread)
+        assert (await again.sees_end(after.run or ""))["output"] == "after"
+        assert ports(state) == old_ports
+        assert starter.errors() == []
+        dev.kill()  # Servers that were started again die with their owner as the first ones would.
+        await gone(old_ports)
 
 
 async def gone(old: list[int]) -> None:
