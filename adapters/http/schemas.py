@@ -14,6 +14,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from threadhold.runner.records import KEY_CHARS_MAX, OnBusy, Thread
 
 METADATA_CHARS_MAX: Final = 16 * 1024
+# Deeper values are read by some JSON libraries and not by others, ours among them.
+METADATA_DEPTH_MAX: Final = 32
 
 
 def storable(text: str) -> str:
@@ -31,23 +33,27 @@ def storable(text: str) -> str:
     return text
 
 
-def _strings(value: Any) -> list[str]:
-    """Return all strings in a JSON value."""
+def _strings(value: Any, depth: int = 1) -> list[str]:
+    """Return all strings in a JSON value.
+
+    Raises:
+        ValueError: if it is nested too deeply.
+    """
     if isinstance(value, str):
         return [value]
-    if isinstance(value, dict):
-        return [text for key, item in value.items() for text in (key, *_strings(item))]
-    return [text for item in value for text in _strings(item)] if isinstance(value, list) else []
+    if not isinstance(value, dict | list):
+        return []
+    if depth > METADATA_DEPTH_MAX:
+        raise ValueError(f"must not be nested more than {METADATA_DEPTH_MAX} levels deep")
+    items = [*value, *value.values()] if isinstance(value, dict) else value
+    return [text for item in items for text in _strings(item, depth + 1)]
 
 
 def _small(metadata: dict[str, Any]) -> dict[str, Any]:
-    try:
-        if len(json.dumps(metadata, allow_nan=False)) > METADATA_CHARS_MAX:
-            raise ValueError(f"must have at most {METADATA_CHARS_MAX} characters as JSON")
-        for text in _strings(metadata):
-            storable(text)
-    except RecursionError:
-        raise ValueError("must not be nested that deeply") from None
+    for text in _strings(metadata):
+        storable(text)
+    if len(json.dumps(metadata, allow_nan=False)) > METADATA_CHARS_MAX:
+        raise ValueError(f"must have at most {METADATA_CHARS_MAX} characters as JSON")
     return metadata
 
 
