@@ -73,7 +73,11 @@ class MessageStore(Protocol):
         on_busy: OnBusy,
         create_with: str | None,
     ) -> tuple[Receipt, Nudge]:
-        """Accept a message; see PROTOCOL of `send` in `storage/functions`. Raises typed refusals."""
+        """Accept a message, durably and repeatably by key; `create_with` names the agent of a thread to be made.
+
+        Raises:
+            NotFound, Forbidden, KeyConflict, ThreadExists, ThreadArchived, ThreadBusy, InboxFull.
+        """
         ...
 
     async def get(self, message: str, *, by: Principal) -> Message:
