@@ -40,7 +40,11 @@ def event_data(event: Any) -> dict[str, Any]:
     if isinstance(event, PartDeltaEvent) and isinstance(event.delta, TextPartDelta):
         delta = {"part_delta_kind": "text", "content_delta": event.delta.content_delta}
         return {"event_kind": "part_delta", "index": event.index, "delta": delta}
-    data: dict[str, Any] = _EVENT.dump_python(event, mode="json")
+    try:
+        data: dict[str, Any] = _EVENT.dump_python(event, mode="json")
+    except ValueError:
+        # An application's own event may hold anything; a watcher is told that there was one, and the run goes on.
+        return {"event_kind": getattr(event, "event_kind", "custom"), "omitted": "not JSON"}
     return data
 
 
