@@ -42,12 +42,12 @@ JSON = st.recursive(
 def reachable(start: RunStatus) -> set[RunStatus]:
     """Return every status that a run in this one can come to."""
     seen: set[RunStatus] = set()
-    todo = [start]
-    while todo:
-        status = todo.pop()
+    frontier = [start]
+    while frontier:
+        status = frontier.pop()
         for after in RUN_TRANSITIONS[status] - seen:
             seen.add(after)
-            todo.append(after)
+            frontier.append(after)
     return seen
 
 
