@@ -57,4 +57,5 @@ def translated() -> Iterator[None]:
     except asyncpg.DataError as error:
         raise InvalidInput(f"this cannot be stored: {str(error)[:200]}", field="content") from error
     except _AWAY as error:
-        raise Unavailable(f"the database does not answer ({type(error).__name__}); try again") from error
+        who = f"the database does not answer ({type(error).__name__})"
+        raise Unavailable(f"{who}; try again, or check THREADHOLD_DATABASE_URL and the server") from error

@@ -14,7 +14,9 @@ from threadhold.runner.errors import (
     ThreadBusy,
     ThreadExists,
 )
+from threadhold.runner.machine import RunStatus, StopReason
 from threadhold.runner.records import INBOX_MAX, Message, Nudge, OnBusy, Principal, Receipt
+from threadhold.runner.tally import UNTOLD, Tally
 from threadhold.storage.ids import as_uuid, new_id
 from threadhold.storage.pool import Database
 
@@ -47,8 +49,9 @@ def _refusal(row: Any, thread: str, key: str | None) -> RunnerError:
 class PostgresMessages:
     """The `MessageStore` on Postgres."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, *, tally: Tally = UNTOLD) -> None:
         self._database = database
+        self._tally = tally
 
     async def send(
         self,
@@ -79,6 +82,7 @@ class PostgresMessages:
         )
         if row["outcome"] != "ok":
             raise _refusal(row, thread, key)
+        self._tell(row)
         receipt = Receipt(
             thread=thread,
             disposition=row["disposition"],
@@ -91,6 +95,15 @@ class PostgresMessages:
         dispatch = _text(row["dispatch"])
         agent = row["agent"] if dispatch else None
         return receipt, Nudge(thread=thread, seq=row["seq"], agent=agent, run=dispatch, holder=row["holder"])
+
+    def _tell(self, row: Any) -> None:
+        """Count a message, and the end of a run that it interrupted before any worker had it."""
+        if row["duplicate"]:
+            return
+        self._tally.message_accepted(row["disposition"])
+        if row["disposition"] == "queued" and row["dispatch"] is not None:
+            reason = StopReason.INTERRUPTED_BY_MESSAGE
+            self._tally.run_ended(row["agent"], status=RunStatus.STOPPED, reason=reason, lasted_s=None)
 
     async def get(self, message: str, *, by: Principal) -> Message:
         """Return a message with what has become of it."""

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any, Final
 
 import asyncpg
@@ -16,6 +17,16 @@ CONNECT_TIMEOUT_S: Final = 5.0
 # Who waits longer for a connection is told that the database is overloaded, rather than queue without end.
 ACQUIRE_TIMEOUT_S: Final = 5.0
 CLOSE_TIMEOUT_S: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolStats:
+    """How the connections of a pool are used; `waiting` counts who waits for one."""
+
+    size_max: int
+    idle: int
+    in_use: int
+    waiting: int
 
 
 class Database:
@@ -33,6 +44,7 @@ class Database:
         self._size = size
         self._statements = statements(schema)
         self._pool: Any = None
+        self._waiting = 0
 
     async def open(self) -> None:
         """Open the pool.
@@ -57,9 +69,15 @@ class Database:
             return
         pool, self._pool = self._pool, None
         try:
-            await asyncio.wait_for(pool.close(), CLOSE_TIMEOUT_S)
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                await pool.close()
         except TimeoutError:
             pool.terminate()
+
+    def stats(self) -> PoolStats:
+        """Return how the connections are used now."""
+        size, idle = (0, 0) if self._pool is None else (self._pool.get_size(), self._pool.get_idle_size())
+        return PoolStats(size_max=self._size, idle=idle, in_use=size - idle, waiting=self._waiting)
 
     async def rows(self, name: str, *args: Any) -> list[Any]:
         """Run a named statement and return its rows."""
@@ -84,7 +102,11 @@ class Database:
         if self._pool is None:
             raise asyncpg.InterfaceError("the pool is closed")
         pool = self._pool
-        connection = await pool.acquire(timeout=ACQUIRE_TIMEOUT_S)
+        self._waiting += 1
+        try:
+            connection = await pool.acquire(timeout=ACQUIRE_TIMEOUT_S)
+        finally:
+            self._waiting -= 1
         try:
             yield connection
         except (TimeoutError, asyncio.CancelledError):

@@ -1,11 +1,15 @@
 """Runs as people see them."""
 
+import builtins
+import contextlib
 import json
+from collections.abc import Sequence
 from typing import Any
 
-from threadhold.runner.errors import Forbidden, NotFound
-from threadhold.runner.machine import RunStatus
-from threadhold.runner.records import Nudge, Principal, Run, StopReceipt
+from threadhold.runner.errors import DecideFirst, Forbidden, NotFound, Unavailable
+from threadhold.runner.machine import AttemptOutcome, RunStatus
+from threadhold.runner.records import AttemptRecord, Nudge, Principal, Run, StopReceipt, WorkerRecord
+from threadhold.runner.tally import UNTOLD, Tally
 from threadhold.storage.ids import as_uuid, new_id
 from threadhold.storage.pool import Database
 
@@ -25,6 +29,35 @@ def _run(row: Any) -> Run:
         created_at=row["created_at"],
         started_at=row["started_at"],
         ended_at=row["ended_at"],
+        output=json.loads(row.get("output") or "null"),
+    )
+
+
+def attempt_of(row: Any) -> AttemptRecord:
+    """Return the attempt that a row tells of."""
+    return AttemptRecord(
+        run=str(row["run_id"]),
+        attempt=row["attempt"],
+        fence=row["fence"],
+        worker=row["worker"],
+        outcome=AttemptOutcome(row["outcome"]) if row["outcome"] else None,
+        cause=row["cause"],
+        started_at=row["started_at"],
+        closed_at=row["closed_at"],
+    )
+
+
+def _worker(row: Any) -> WorkerRecord:
+    return WorkerRecord(
+        id=row["id"],
+        agents=tuple(row["agents"]),
+        capacity=row["capacity"],
+        running=row["running"],
+        host=row["host"],
+        pid=row["pid"],
+        draining=row["draining"],
+        started_at=row["started_at"],
+        seen_at=row["seen_at"],
     )
 
 
@@ -40,8 +73,9 @@ def _fate(row: Any) -> str:
 class PostgresRuns:
     """The `RunStore` on Postgres."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, *, tally: Tally = UNTOLD) -> None:
         self._database = database
+        self._tally = tally
 
     async def get(self, run: str, *, by: Principal) -> Run:
         """Return a run."""
@@ -71,7 +105,21 @@ class PostgresRuns:
             raise NotFound(what, id or "")
         if row["outcome"] == "forbidden":
             raise Forbidden("stop")
+        if row["outcome"] == "decide_first":
+            raise DecideFirst(str(row["run"]))
+        await self._tell_stop(row)
         return self._receipt(row), self._nudge(row)
+
+    async def _tell_stop(self, row: Any) -> None:
+        """Count a stop, and the end of a run that nobody was working on; any other is counted where it ends."""
+        self._tally.stop_asked(row["outcome"])
+        if row["outcome"] != "stopped":
+            return
+        with contextlib.suppress(Unavailable):
+            run = await self._database.row("how_ended", row["run"])
+            self._tally.run_ended(
+                run["agent"], status=run["status"], reason=run["reason"], lasted_s=run["lasted_s"]
+            )
 
     def _receipt(self, row: Any) -> StopReceipt:
         return StopReceipt(
@@ -87,6 +135,58 @@ class PostgresRuns:
         holder = row["holder"] if row["outcome"] == "requested" else None
         agent = row["agent"] if following else None
         return Nudge(thread=str(row["thread"]), seq=row["seq"], agent=agent, run=following, holder=holder)
+
+    async def list(
+        self,
+        *,
+        by: Principal,
+        status: Sequence[RunStatus] | None,
+        agent: str | None,
+        principal: str | None,
+        thread: str | None,
+        before: str | None,
+        limit: int,
+    ) -> builtins.list[Run]:
+        """Return runs that the principal may see, newest first."""
+        rows = await self._database.rows(
+            "list_runs",
+            by.workspace,
+            by.id,
+            list(by.roles),
+            None if status is None else [each.value for each in status],
+            agent,
+            principal,
+            as_uuid(thread, "thread") if thread else None,
+            as_uuid(before, "run") if before else None,
+            limit,
+        )
+        return [_run(row) for row in rows]
+
+    async def explain(self, run: str) -> dict[str, Any]:
+        """Return what is known of a run beyond its row."""
+        row = await self._database.row("explain", as_uuid(run, "run"))
+        return {
+            "stop": json.loads(row["stop"]) if row["stop"] else None,
+            "lost": tuple(json.loads(row["lost"])),
+            "claim": json.loads(row["claim"]) if row["claim"] else None,
+            "has_worker": row["has_worker"],
+        }
+
+    async def attempts(self, run: str) -> builtins.list[AttemptRecord]:
+        """Return a run's attempts, oldest first."""
+        return [attempt_of(row) for row in await self._database.rows("attempts", as_uuid(run, "run"))]
+
+    async def pending(self) -> dict[str, int]:
+        """Return how many runs of each agent wait for a worker."""
+        return {row["agent"]: row["runs"] for row in await self._database.rows("pending_by_agent")}
+
+    async def workers(self) -> builtins.list[WorkerRecord]:
+        """Return the workers that were seen in the last minute."""
+        return [_worker(row) for row in await self._database.rows("workers")]
+
+    async def drain(self, worker: str) -> builtins.list[str]:
+        """Ask workers of this id or name to hand their runs over and leave."""
+        return [row[0] for row in await self._database.rows("drain", worker)]
 
     async def tools(self, run: str) -> dict[str, str]:
         """Return what became of each tool call that the model asked for."""

@@ -45,6 +45,6 @@ def _templates() -> dict[str, str]:
 
 @cache
 def statements(schema: str) -> dict[str, str]:
-    """Return every named statement for one schema."""
-    name = checked_schema(schema)
+    """Return every named statement for one schema; its name may be a word of SQL."""
+    name = f'"{checked_schema(schema)}"'
     return {key: text.replace("{schema}", name) for key, text in _templates().items()}

@@ -1,15 +1,27 @@
 """Threads and where a watch of them begins."""
 
+import builtins
 import json
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any, Literal
 from uuid import UUID
 
 from threadhold.fanout.cursor import N_MAX, Position
 from threadhold.fanout.frame import Frame
 from threadhold.fanout.ports import Head
-from threadhold.runner.errors import NotFound, ThreadExists
-from threadhold.runner.records import Principal, Thread
+from threadhold.runner.errors import (
+    Forbidden,
+    InvalidInput,
+    MembersFull,
+    NotFound,
+    OwnersOnly,
+    ThreadArchived,
+    ThreadBusy,
+    ThreadChanged,
+    ThreadExists,
+)
+from threadhold.runner.records import MEMBERS_MAX, Access, Member, Principal, Thread, ThreadStatus
 from threadhold.storage.ids import as_uuid, new_id, thread_id_for_key
 from threadhold.storage.pool import Database
 
@@ -29,6 +41,20 @@ def _thread(row: Any) -> Thread:
         created_at=row["created_at"],
         updated_at=row["updated_at"],
     )
+
+
+def _member(principal: str, row: Any) -> Member:
+    return Member(
+        principal=principal, access=row["access"], added_by=row["added_by"], added_at=row["added_at"]
+    )
+
+
+def _check_shared(outcome: str, thread: str, verb: str) -> None:
+    """Raise what a refusal to change a thread's members means."""
+    if outcome == "not_found":
+        raise NotFound("thread", thread)
+    if outcome == "forbidden":
+        raise OwnersOnly(verb)
 
 
 class PostgresThreads:
@@ -64,11 +90,82 @@ class PostgresThreads:
             raise NotFound("thread", thread)
         return _thread(row)
 
+    async def update(
+        self,
+        thread: str,
+        *,
+        title: str | None,
+        metadata: dict[str, Any] | None,
+        status: ThreadStatus | None,
+        unchanged_since: datetime | None,
+        by: Principal,
+    ) -> Thread:
+        """Change what people see of a thread and return it."""
+        row = await self._database.row(
+            "update_thread",
+            by.workspace,
+            by.id,
+            sorted(by.roles),
+            as_uuid(thread, "thread"),
+            title,
+            None if metadata is None else json.dumps(metadata),
+            status,
+            unchanged_since,
+        )
+        match row[0]:
+            case "not_found":
+                raise NotFound("thread", thread)
+            case "forbidden":
+                raise Forbidden("change it")
+            case "thread_changed":
+                raise ThreadChanged(thread)
+            case "thread_busy":
+                raise ThreadBusy(None)
+            case "thread_archived":
+                raise ThreadArchived(thread)
+        return await self.get(thread, by=by)
+
     async def list(self, *, by: Principal, before: str | None, limit: int) -> list[Thread]:
-        """Return the principal's threads, newest first."""
+        """Return the principal's threads by id, the highest first."""
         after = as_uuid(before, "thread") if before else None
         rows = await self._database.rows("list_threads", by.workspace, by.id, list(by.roles), after, limit)
         return [_thread(row) for row in rows]
+
+    async def members(self, thread: str, *, by: Principal) -> builtins.list[Member]:
+        """Return who may see a thread beside its owner, by name."""
+        id = as_uuid(thread, "thread")
+        rows = await self._database.rows("list_members", id, by.workspace, by.id, list(by.roles))
+        if not rows:
+            raise NotFound("thread", thread)
+        return [_member(row["principal"], row) for row in rows if row["principal"] is not None]
+
+    async def set_member(self, thread: str, member: str, access: Access, *, by: Principal) -> Member:
+        """Let somebody in, or change what they may do, under the thread's lock."""
+        row = await self._database.row(
+            "set_member",
+            by.workspace,
+            by.id,
+            sorted(by.roles),
+            as_uuid(thread, "thread"),
+            member,
+            access,
+            MEMBERS_MAX,
+        )
+        match row["outcome"]:
+            case "owner":
+                raise InvalidInput(
+                    "this is the thread's owner, who may do everything already", field="member"
+                )
+            case "full":
+                raise MembersFull(MEMBERS_MAX)
+        _check_shared(row["outcome"], thread, "let others in")
+        return _member(member, row)
+
+    async def remove_member(self, thread: str, member: str, *, by: Principal) -> None:
+        """Let somebody out, under the thread's lock."""
+        id = as_uuid(thread, "thread")
+        row = await self._database.row("remove_member", by.workspace, by.id, sorted(by.roles), id, member)
+        _check_shared(row[0], thread, "remove members")
 
     async def start_of_watch(self, thread: str, *, by: Principal, after: Literal["head"] | None) -> Position:
         """Return the head of the thread, or the start of its current or last run."""
@@ -109,4 +206,7 @@ class PostgresFacts:
     async def heads(self, threads: Sequence[str]) -> list[Head]:
         """Return where these threads stand."""
         rows = await self._database.rows("heads", [UUID(thread) for thread in threads])
-        return [Head(thread=str(row["id"]), seq=row["log_seq"], state=row["state"]) for row in rows]
+        return [
+            Head(thread=str(row["id"]), seq=row["log_seq"], fence=row["fence"], state=row["state"])
+            for row in rows
+        ]

@@ -43,10 +43,10 @@ BEGIN
         disposition := 'replied'; dispatch := run;
     ELSIF p_on_busy = 'reject' THEN
         outcome := 'thread_busy'; RETURN;
-    ELSIF p_on_busy = 'steer' AND r.stop_cut IS NULL THEN
+    ELSIF p_on_busy = 'steer' AND r.stop_cut IS NULL AND r.kind = 'agent' THEN
         disposition := 'steered';
     ELSE
-        -- Behind a stop, or on request: for the run after this one.
+        -- Behind a stop, behind code that holds the thread itself, or on request: for the run after this one.
         disposition := 'queued'; run := NULL; v_mode := 'next';
     END IF;
 
@@ -66,32 +66,29 @@ BEGIN
     ELSIF p_on_busy = 'interrupt' THEN
         dispatch := CASE WHEN _stop(p_thread, r.id, false, p_principal, 'interrupted_by_message', p_new_run) = 'stopped'
                          THEN p_new_run END;
-        SELECT t2.log_seq INTO seq FROM threads t2 WHERE t2.id = p_thread;
     END IF;
     SELECT c.holder INTO holder FROM claims c WHERE c.thread_id = p_thread;
     outcome := 'ok'; message := p_message;
 END $$;
 
--- A message to a paused run answers its open questions with the text and denies its open approvals with the text as the
--- reason: text never approves. It reaches the model as that, and not once more as a prompt; so it is consumed here.
+-- A message to a paused run answers its open questions with the text and denies everything else that is open with the
+-- text as the reason: text never approves. It reaches the model as that, and not once more as a prompt; so it is consumed here.
 CREATE OR REPLACE FUNCTION _reply(p_thread uuid, p_run uuid, p_by text, p_content text, p_seq bigint) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE q record;
 BEGIN
-    FOR q IN UPDATE requests SET status = CASE kind WHEN 'question' THEN 'answered' ELSE 'denied' END,
-                    answer = to_jsonb(p_content), answered_by = p_by, answered_at = clock_timestamp()
-              WHERE run_id = p_run AND status = 'open' RETURNING id, status LOOP
-        PERFORM _fact(p_thread, p_run, 'request_answered',
-                      jsonb_build_object('request', q.id, 'by', p_by, 'decision', q.status));
+    FOR q IN SELECT * FROM requests WHERE run_id = p_run AND status = 'open' ORDER BY created_at, id LOOP
+        PERFORM _settle(q.id, CASE q.kind WHEN 'question' THEN jsonb_build_object('kind', 'reply', 'value', p_content)
+                              ELSE jsonb_build_object('kind', 'reject', 'reason', p_content) END, p_by);
     END LOOP;
     PERFORM _deliver(p_thread, p_run, ARRAY[p_seq]);
-    UPDATE runs SET status = 'pending', take_at = clock_timestamp() + interval '1 s' WHERE id = p_run;
-    UPDATE threads SET state = 'busy' WHERE id = p_thread;
+    PERFORM _again(p_thread, p_run, interval '1 s');
 END $$;
 
 -- Stop a run by its id, or whatever runs on a thread now. A late stop by id never hits the next run; one by thread
 -- carries a key for the same reason.
 -- outcome: not_found | forbidden | requested (the run was told) | stopped (ended here) | ended (had ended) | idle
+--          | decide_first (a request of the paused run must be decided by somebody else)
 CREATE OR REPLACE FUNCTION stop_v1(p_workspace text, p_principal text, p_roles text[], p_thread uuid, p_run uuid,
                                    p_key text, p_new_run uuid,
                                    OUT outcome text, OUT thread uuid, OUT run uuid, OUT status text, OUT seq bigint,
@@ -114,6 +111,10 @@ BEGIN
         outcome := 'idle';
     ELSIF r.ended_at IS NOT NULL THEN
         outcome := 'ended';
+    ELSIF r.status = 'paused' AND EXISTS (SELECT 1 FROM requests q WHERE q.run_id = run AND q.status = 'open'
+                                        AND q.other_only AND q.kind = 'approval') THEN
+        -- Somebody else has to decide: whoever asked cannot make the question go away.
+        outcome := 'decide_first';
     ELSE
         v_reason := CASE WHEN _access(t.id, t.owner, p_principal, '{}') = 'write' THEN 'person' ELSE 'operator' END;
         outcome := _stop(thread, run, p_run IS NULL, p_principal, v_reason, p_new_run);
@@ -122,4 +123,24 @@ BEGIN
     SELECT x.log_seq, nullif(x.current_run, run) INTO seq, next_run FROM threads x WHERE x.id = thread;
     next_run := CASE WHEN outcome = 'stopped' THEN next_run END;
     SELECT c.holder INTO holder FROM claims c WHERE c.thread_id = thread;
+END $$;
+
+-- Change what people see of a thread; NULL leaves a thing as it is. A thread in use is neither completed nor archived, and
+-- an archived one stays so; nor is one changed that has changed since a moment, if one is named.
+-- outcome: ok | not_found | forbidden | thread_changed | thread_busy | thread_archived
+CREATE OR REPLACE FUNCTION update_thread_v2(p_workspace text, p_principal text, p_roles text[], p_thread uuid, p_title text,
+                                            p_metadata jsonb, p_status text, p_unchanged_since timestamptz, OUT outcome text)
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE t threads; v_access text;
+BEGIN
+    SELECT * INTO t FROM threads WHERE id = p_thread FOR NO KEY UPDATE;
+    v_access := CASE WHEN t.workspace = p_workspace THEN _access(t.id, t.owner, p_principal, p_roles) END;
+    IF v_access IS NULL THEN outcome := 'not_found'; RETURN; END IF;
+    IF v_access = 'read' THEN outcome := 'forbidden'; RETURN; END IF;
+    IF t.updated_at <> p_unchanged_since THEN outcome := 'thread_changed'; RETURN; END IF;
+    IF t.status = 'archived' AND p_status <> 'archived' THEN outcome := 'thread_archived'; RETURN; END IF;
+    IF t.state <> 'idle' AND p_status IN ('completed', 'archived') THEN outcome := 'thread_busy'; RETURN; END IF;
+    UPDATE threads SET title = coalesce(p_title, title), metadata = coalesce(p_metadata, metadata),
+           status = coalesce(p_status, status), updated_at = clock_timestamp() WHERE id = p_thread;
+    outcome := 'ok';
 END $$;

@@ -3,14 +3,16 @@
 -- Take the thread's claim and start its pending run, in one transaction that also records what a lapsed holder left.
 -- p_start_key is the worker's own, fresh for each try: the same call after a lost answer returns the same start while
 -- it lives. The claim's id is made here, one per start, so that no key can ever stand for two starts.
+-- p_agents and p_retries go together: how often a run of that agent may start again after an abandonment.
 -- outcome: started | held | nothing | not_mine
-CREATE OR REPLACE FUNCTION claim_v1(p_thread uuid, p_agents text[], p_worker text, p_start_key uuid, p_ttl interval,
-                                    p_new_run uuid,
+CREATE OR REPLACE FUNCTION claim_v2(p_thread uuid, p_agents text[], p_retries int[], p_worker text, p_start_key uuid,
+                                    p_ttl interval, p_hinted boolean, p_new_run uuid,
                                     OUT outcome text, OUT workspace text, OUT run uuid, OUT agent text, OUT principal text,
                                     OUT roles text[], OUT attempt int, OUT claim_id uuid, OUT fence bigint,
-                                    OUT history_chunks bigint, OUT inbox jsonb, OUT lapsed text, OUT seq bigint, OUT fresh boolean)
+                                    OUT history_chunks bigint, OUT inbox jsonb, OUT lapsed text, OUT seq bigint,
+                                    OUT fresh boolean)
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
-DECLARE t threads; c claims; r runs;
+DECLARE t threads; r runs;
 BEGIN
     SELECT * INTO t FROM threads WHERE id = p_thread FOR NO KEY UPDATE;
     IF NOT FOUND THEN outcome := 'nothing'; RETURN; END IF;
@@ -18,33 +20,21 @@ BEGIN
     IF r.status = 'running' AND r.start_key = p_start_key THEN
         outcome := 'started';
     ELSE
-        -- This commit need not reach the disk before the worker goes on: its first record, which does, comes after it in
-        -- the same log. If a crash of the database loses both, the run is still pending and the worker is fenced.
-        PERFORM set_config('synchronous_commit', 'off', true);
-        -- Waits for a renewal in progress, then sees it.
-        SELECT * INTO c FROM claims WHERE thread_id = p_thread FOR UPDATE;
-        IF FOUND AND c.expires_at > clock_timestamp() THEN outcome := 'held'; RETURN; END IF;
-        IF r.status = 'running' THEN
-            PERFORM set_config('synchronous_commit', 'on', true);
-            lapsed := _lapse(p_thread, 'lost claim', p_new_run);
-            SELECT * INTO t FROM threads WHERE id = p_thread;
-            seq := t.log_seq;
-            SELECT * INTO r FROM runs WHERE id = t.current_run;
-        END IF;
-        IF r.status IS DISTINCT FROM 'pending' THEN outcome := 'nothing'; RETURN; END IF;
+        lapsed := _take_over(p_thread, p_new_run);
+        IF lapsed = 'held' THEN outcome := 'held'; lapsed := NULL; RETURN; END IF;
+        -- A start need not reach the disk before the worker goes on: its first record, which does, comes after it in the
+        -- same log. If a crash of the database loses both, the run is still pending and the worker is fenced. What a lapsed
+        -- holder left is recorded once and for all, so it keeps the server's own setting.
+        IF lapsed IS NULL THEN PERFORM set_config('synchronous_commit', 'off', true); END IF;
+        SELECT * INTO t FROM threads WHERE id = p_thread;
+        SELECT * INTO r FROM runs WHERE id = t.current_run;
+        seq := t.log_seq;
+        IF r.status IS DISTINCT FROM 'pending' OR r.kind <> 'agent' THEN outcome := 'nothing'; RETURN; END IF;
         IF r.agent <> ALL (p_agents) THEN outcome := 'not_mine'; agent := r.agent; RETURN; END IF;
         outcome := 'started';
-        claim_id := gen_random_uuid();
-        fence := _next_fence(t.fence);
-        INSERT INTO claims (thread_id, claim_id, fence, holder, expires_at)
-        VALUES (p_thread, claim_v1.claim_id, claim_v1.fence, p_worker, clock_timestamp() + p_ttl);
-        UPDATE threads x SET fence = claim_v1.fence, claim_id = claim_v1.claim_id, rec_no = 0 WHERE id = p_thread;
-        UPDATE runs x SET status = 'running', attempt = x.attempt + 1, unacked = x.unacked + 1,
-               claim_id = claim_v1.claim_id, start_key = p_start_key,
-               started_at = coalesce(x.started_at, clock_timestamp())
+        PERFORM _start(p_thread, p_worker, p_start_key, p_ttl, p_hinted);
+        UPDATE runs x SET unacked = x.unacked + 1, retry_max = greatest(x.retried, p_retries[array_position(p_agents, r.agent)])
          WHERE id = r.id RETURNING * INTO r;
-        INSERT INTO attempts (run_id, attempt, fence, claim_id, worker)
-        VALUES (r.id, r.attempt, claim_v1.fence, claim_v1.claim_id, p_worker);
     END IF;
     SELECT * INTO t FROM threads WHERE id = p_thread;
     workspace := t.workspace; run := r.id; agent := r.agent; principal := r.principal; roles := r.roles;
@@ -54,39 +44,71 @@ BEGIN
     fresh := r.attempt = 1 OR NOT EXISTS (SELECT 1 FROM facts f WHERE f.run_id = r.id AND f.kind = 'run_started');
 END $$;
 
+-- Record what a lapsed holder left, if the thread's claim has lapsed and may be taken. result: held | what _lapse says |
+-- NULL (nobody held it)
+CREATE OR REPLACE FUNCTION _take_over(p_thread uuid, p_new_run uuid) RETURNS text
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE c claims;
+BEGIN
+    -- Waits for a renewal in progress, then sees it.
+    SELECT * INTO c FROM claims WHERE thread_id = p_thread FOR UPDATE;
+    IF NOT FOUND THEN RETURN NULL; END IF;
+    IF c.expires_at > clock_timestamp() OR (c.expires_at > '-infinity' AND _quiet(c.ttl)) THEN RETURN 'held'; END IF;
+    RETURN _lapse(p_thread, _cause(p_thread), p_new_run);
+END $$;
+
+-- Start the thread's pending run under a new claim.
+CREATE OR REPLACE FUNCTION _start(p_thread uuid, p_holder text, p_start_key uuid, p_ttl interval, p_hinted boolean) RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE v_claim uuid := gen_random_uuid(); v_fence bigint; r runs;
+BEGIN
+    UPDATE threads SET fence = _next_fence(fence), claim_id = v_claim, rec_no = 0 WHERE id = p_thread RETURNING fence INTO v_fence;
+    INSERT INTO claims (thread_id, claim_id, fence, holder, ttl, hinted, expires_at)
+    VALUES (p_thread, v_claim, v_fence, p_holder, p_ttl, p_hinted, clock_timestamp() + p_ttl);
+    UPDATE runs SET status = 'running', attempt = attempt + 1, claim_id = v_claim, start_key = p_start_key,
+           started_at = coalesce(started_at, clock_timestamp())
+     WHERE id = (SELECT t.current_run FROM threads t WHERE t.id = p_thread) RETURNING * INTO r;
+    INSERT INTO attempts (run_id, attempt, fence, claim_id, worker) VALUES (r.id, r.attempt, v_fence, v_claim, p_holder);
+END $$;
+
+-- Hold a thread for code of one's own: a run of kind 'direct' that no worker takes. Messages wait for the run after it.
+-- outcome: held | not_found | forbidden | thread_archived | thread_busy
+CREATE OR REPLACE FUNCTION hold_v1(p_workspace text, p_principal text, p_roles text[], p_thread uuid, p_holder text,
+                                   p_start_key uuid, p_ttl interval, p_run uuid, p_new_run uuid,
+                                   OUT outcome text, OUT run uuid, OUT agent text, OUT claim_id uuid, OUT fence bigint,
+                                   OUT history_chunks bigint, OUT seq bigint)
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE t threads; r runs; v_access text;
+BEGIN
+    SELECT * INTO t FROM threads WHERE id = p_thread FOR NO KEY UPDATE;
+    v_access := CASE WHEN t.workspace = p_workspace THEN _access(t.id, t.owner, p_principal, p_roles) END;
+    IF v_access IS NULL THEN outcome := 'not_found'; RETURN; END IF;
+    IF v_access = 'read' THEN outcome := 'forbidden'; RETURN; END IF;
+    IF t.status = 'archived' THEN outcome := 'thread_archived'; RETURN; END IF;
+    SELECT * INTO r FROM runs WHERE id = t.current_run;
+    IF r.status IS DISTINCT FROM 'running' OR r.start_key IS DISTINCT FROM p_start_key THEN
+        PERFORM _take_over(p_thread, p_new_run);
+        SELECT * INTO t FROM threads WHERE id = p_thread;
+        IF t.state <> 'idle' THEN outcome := 'thread_busy'; RETURN; END IF;
+        PERFORM _new_run(p_thread, p_run, p_principal, p_roles);
+        UPDATE runs x SET kind = 'direct' WHERE id = p_run;
+        -- Not hinted: nothing closes a gate for code of somebody's own, so only the ttl counts.
+        PERFORM _start(p_thread, p_holder, p_start_key, p_ttl, false);
+        -- Nobody can tell what the code has done by the time its claim lapses.
+        UPDATE threads x SET rec_no = 1 WHERE id = p_thread;
+        PERFORM _fact(p_thread, p_run, 'run_started',
+                      jsonb_build_object('agent', t.agent, 'by', p_principal, 'attempt', 1, 'kind', 'direct'));
+    END IF;
+    SELECT * INTO t FROM threads WHERE id = p_thread;
+    outcome := 'held'; run := t.current_run; agent := t.agent; claim_id := t.claim_id; fence := t.fence;
+    history_chunks := t.history_chunks; seq := t.log_seq;
+END $$;
+
 -- The waiting messages that the current run is to see, oldest first.
 CREATE OR REPLACE FUNCTION _inbox(p_thread uuid) RETURNS jsonb LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
     SELECT coalesce(jsonb_agg(jsonb_build_object('id', i.id, 'seq', i.seq, 'sender', i.sender, 'content', i.content)
                               ORDER BY i.seq), '[]')
       FROM inbox i WHERE i.thread_id = p_thread AND i.state = 'waiting' AND i.mode = 'now'
-$$;
-
--- Renew a whole process's claims in one statement, and say that the process lives. The claim's id is the only
--- condition: a lapsed claim that nobody took may be renewed. A row that is locked just now is 'busy', not lost.
--- result: renewed | lost | busy
-CREATE OR REPLACE FUNCTION renew_v1(p_worker text, p_threads uuid[], p_claims uuid[], p_ttl interval)
-RETURNS TABLE (claim_id uuid, result text, stop boolean, waiting int)
-LANGUAGE sql VOLATILE SET search_path FROM CURRENT AS $$
-    -- A renewal that a crash of the database loses only shortens a claim.
-    SELECT set_config('synchronous_commit', 'off', true);
-    WITH alive AS (
-        UPDATE workers w SET seen_at = clock_timestamp() WHERE w.id = p_worker
-    ), mine AS MATERIALIZED (
-        SELECT c.thread_id FROM unnest(p_threads, p_claims) AS q (thread_id, claim_id)
-          JOIN claims c ON c.thread_id = q.thread_id AND c.claim_id = q.claim_id
-         ORDER BY c.thread_id FOR NO KEY UPDATE OF c SKIP LOCKED
-    ), done AS (
-        UPDATE claims c SET expires_at = clock_timestamp() + p_ttl FROM mine WHERE c.thread_id = mine.thread_id
-        RETURNING c.thread_id
-    )
-    SELECT q.claim_id,
-           CASE WHEN d.thread_id IS NOT NULL THEN 'renewed'
-                WHEN t.claim_id IS DISTINCT FROM q.claim_id THEN 'lost' ELSE 'busy' END,
-           r.stop_cut IS NOT NULL, coalesce(t.waiting, 0)
-      FROM unnest(p_threads, p_claims) AS q (thread_id, claim_id)
-      LEFT JOIN done d ON d.thread_id = q.thread_id
-      LEFT JOIN threads t ON t.id = q.thread_id
-      LEFT JOIN runs r ON r.id = t.current_run AND r.claim_id = q.claim_id
 $$;
 
 -- Record facts and history under the claim, and consume messages together with the history that shows them. A run that
@@ -101,7 +123,8 @@ BEGIN
     SELECT * INTO t FROM threads WHERE id = p_thread FOR NO KEY UPDATE;
     IF t.claim_id IS DISTINCT FROM p_claim THEN outcome := 'fenced'; RETURN; END IF;
     IF p_rec_no > t.rec_no THEN
-        IF p_rec_no <> t.rec_no + 1 THEN RAISE EXCEPTION 'record % follows record %', p_rec_no, t.rec_no; END IF;
+        -- A failover has lost records of this claim: what follows them would be a story with a hole.
+        IF p_rec_no <> t.rec_no + 1 THEN outcome := 'fenced'; RETURN; END IF;
         IF p_rec_no = 1 THEN UPDATE runs SET unacked = 0 WHERE id = t.current_run; END IF;
         UPDATE threads SET rec_no = p_rec_no WHERE id = p_thread;
         PERFORM _facts(p_thread, t.current_run, p_facts);
@@ -120,6 +143,7 @@ CREATE OR REPLACE FUNCTION _history(p_thread uuid, p_run uuid, p_messages json) 
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     IF p_messages IS NULL THEN RETURN; END IF;
+    DELETE FROM partials WHERE thread_id = p_thread;
     INSERT INTO history (thread_id, chunk, run_id, fence, messages)
     SELECT p_thread, t.history_chunks + 1, p_run, t.fence, p_messages FROM threads t WHERE t.id = p_thread;
     UPDATE threads SET history_chunks = history_chunks + 1 WHERE id = p_thread;
@@ -163,7 +187,8 @@ BEGIN
     SELECT x.log_seq INTO seq FROM threads x WHERE x.id = p_thread;
 END $$;
 
--- Give a claim up early. Pending again if the agent never ran, otherwise abandoned now instead of a ttl later.
+-- Give a claim up early. Pending again if the agent never ran or may be retried, otherwise abandoned now instead of a ttl
+-- later. The present holder says it, so it needs no waiting after a start of the database.
 CREATE OR REPLACE FUNCTION release_v1(p_thread uuid, p_claim uuid, p_cause text, p_new_run uuid,
                                       OUT outcome text, OUT seq bigint)
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
@@ -175,40 +200,58 @@ BEGIN
     SELECT x.log_seq INTO seq FROM threads x WHERE x.id = p_thread;
 END $$;
 
--- Lapsed claims, looked at without locks; lapse_v1 looks again under the thread's lock before it takes one.
-CREATE OR REPLACE FUNCTION lapsed_v1(p_limit int) RETURNS SETOF uuid LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
-    SELECT c.thread_id FROM claims c WHERE c.expires_at <= clock_timestamp() LIMIT p_limit
-$$;
-
--- result: NULL (renewed meanwhile, or somebody else is at it) | pending | stopped | abandoned | poison
-CREATE OR REPLACE FUNCTION lapse_v1(p_thread uuid, p_new_run uuid, OUT result text, OUT seq bigint, OUT agent text, OUT run uuid)
+-- Hand a run over to another worker: no crash, and no retry used up. After a stop it ends instead.
+-- outcome: handed_over | stopped | fenced
+CREATE OR REPLACE FUNCTION hand_over_v1(p_thread uuid, p_run uuid, p_claim uuid, p_facts jsonb, p_history json, p_new_run uuid,
+                                        OUT outcome text, OUT seq bigint, OUT next_run uuid, OUT agent text)
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
-DECLARE t threads; c claims;
+DECLARE t threads; r runs;
 BEGIN
-    SELECT * INTO t FROM threads WHERE id = p_thread FOR NO KEY UPDATE SKIP LOCKED;
-    IF NOT FOUND THEN RETURN; END IF;
-    SELECT * INTO c FROM claims WHERE thread_id = p_thread FOR UPDATE;
-    IF NOT FOUND OR c.expires_at > clock_timestamp() THEN RETURN; END IF;
-    result := _lapse(p_thread, 'lost claim', p_new_run);
-    SELECT x.log_seq, x.agent, x.current_run INTO seq, agent, run FROM threads x WHERE x.id = p_thread;
+    SELECT * INTO t FROM threads WHERE id = p_thread FOR NO KEY UPDATE;
+    agent := t.agent; seq := t.log_seq;
+    IF t.claim_id IS DISTINCT FROM p_claim THEN
+        outcome := coalesce((SELECT a.outcome FROM attempts a WHERE a.run_id = p_run AND a.claim_id = p_claim
+                                AND a.outcome IN ('handed_over', 'stopped')), 'fenced');
+        RETURN;
+    END IF;
+    SELECT * INTO r FROM runs WHERE id = p_run;
+    PERFORM _facts(p_thread, p_run, p_facts);
+    PERFORM _history(p_thread, p_run, p_history);
+    IF r.stop_cut IS NOT NULL THEN
+        next_run := _end(p_thread, p_run, 'stopped', r.stop_reason, NULL, 'stopped', 'drain',
+                         jsonb_build_object('by', r.stop_by), p_new_run);
+        outcome := 'stopped';
+    ELSE
+        -- A start that was given back before the agent ran is no failed start.
+        IF t.rec_no = 0 THEN UPDATE runs SET unacked = unacked - 1 WHERE id = p_run; END IF;
+        PERFORM _close_attempt(p_thread, p_run, 'handed_over', 'drain', '{"text": "withdrawn"}');
+        PERFORM _unclaim(p_thread);
+        PERFORM _again(p_thread, p_run, interval '1 s');
+        next_run := p_run;
+        outcome := 'handed_over';
+    END IF;
+    SELECT x.log_seq INTO seq FROM threads x WHERE x.id = p_thread;
 END $$;
 
--- For the one process that knows that earlier lives of itself are over: the claims of all workers of this name (an id is
--- the name and twelve digits) count as lapsed from now on.
-CREATE OR REPLACE FUNCTION disown_v1(p_name text) RETURNS bigint LANGUAGE sql VOLATILE SET search_path FROM CURRENT AS $$
-    WITH gone AS (
-        UPDATE claims SET expires_at = clock_timestamp() - interval '1 ms' WHERE holder ~ ('^' || p_name || '-[0-9a-f]{12}$')
-        RETURNING 1
-    )
-    SELECT count(*) FROM gone
-$$;
+-- Keep what the agent is saying, in case its process dies. FALSE: the claim is not the present one.
+CREATE OR REPLACE FUNCTION partial_v1(p_thread uuid, p_claim uuid, p_message json) RETURNS boolean
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE t threads;
+BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true);
+    SELECT * INTO t FROM threads WHERE id = p_thread FOR NO KEY UPDATE;
+    IF t.claim_id IS DISTINCT FROM p_claim THEN RETURN false; END IF;
+    INSERT INTO partials (thread_id, fence, chunks, message) VALUES (p_thread, t.fence, t.history_chunks, p_message)
+    ON CONFLICT (thread_id) DO UPDATE SET fence = excluded.fence, chunks = excluded.chunks, message = excluded.message;
+    RETURN true;
+END $$;
 
 -- Pending runs whose nudge seems lost, for a worker with free slots. Each is handed to one asker every two seconds.
 CREATE OR REPLACE FUNCTION pending_v1(p_agents text[], p_limit int) RETURNS SETOF uuid
 LANGUAGE sql VOLATILE SET search_path FROM CURRENT AS $$
     UPDATE runs r SET take_at = clock_timestamp() + interval '2 s'
      WHERE r.id IN (SELECT x.id FROM runs x
-                     WHERE x.status = 'pending' AND x.take_at <= clock_timestamp() AND x.agent = ANY (p_agents)
+                     WHERE x.status = 'pending' AND x.kind = 'agent' AND x.take_at <= clock_timestamp() AND x.agent = ANY (p_agents)
                      ORDER BY x.take_at LIMIT p_limit FOR NO KEY UPDATE SKIP LOCKED)
        AND r.status = 'pending'
     RETURNING r.thread_id
@@ -218,7 +261,20 @@ CREATE OR REPLACE FUNCTION register_v1(p_worker text, p_agents text[], p_capacit
 LANGUAGE sql VOLATILE SET search_path FROM CURRENT AS $$
     INSERT INTO workers (id, agents, capacity, host, pid) VALUES (p_worker, p_agents, p_capacity, p_host, p_pid)
     ON CONFLICT (id) DO UPDATE SET agents = excluded.agents, capacity = excluded.capacity, host = excluded.host,
-           pid = excluded.pid, started_at = clock_timestamp(), seen_at = clock_timestamp()
+           pid = excluded.pid, seen_at = clock_timestamp()
+$$;
+
+-- Whether an operator asked this worker to hand its runs over and leave.
+CREATE OR REPLACE FUNCTION draining_v1(p_worker text) RETURNS boolean LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
+    SELECT coalesce((SELECT w.draining FROM workers w WHERE w.id = p_worker), false)
+$$;
+
+-- Ask workers by id, or by the name that an id begins with, to hand their runs over and leave; returns who was asked.
+CREATE OR REPLACE FUNCTION drain_v1(p_worker text) RETURNS SETOF text LANGUAGE sql VOLATILE SET search_path FROM CURRENT AS $$
+    UPDATE workers SET draining = true
+     WHERE (id = p_worker OR regexp_replace(id, '-[0-9a-f]{12}$', '') = p_worker)
+       AND seen_at > clock_timestamp() - interval '1 min'
+    RETURNING id
 $$;
 
 -- Forget a worker that leaves, and those that have been silent for an hour.

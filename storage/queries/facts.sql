@@ -4,4 +4,4 @@ SELECT seq, run_id, fence, kind, data, at FROM {schema}.facts WHERE thread_id = 
 
 -- name: heads
 -- Where these threads stand.
-SELECT id, log_seq, state FROM {schema}.threads WHERE id = ANY ($1::uuid[]);
+SELECT id, log_seq, fence, state FROM {schema}.threads WHERE id = ANY ($1::uuid[]);

@@ -1,0 +1,80 @@
+"""What is on record of threads and runs, page by page, for the people who may see it."""
+
+import json
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from threadhold.runner.errors import NotFound
+from threadhold.runner.records import PAGE_BYTES_MAX, AttemptRecord, Fact, Page, Principal
+from threadhold.runner.steps import CALL_FACTS
+from threadhold.storage.ids import as_uuid
+from threadhold.storage.pool import Database
+from threadhold.storage.runs import attempt_of
+
+T = TypeVar("T")
+
+
+def _fact(row: Any) -> Fact:
+    return Fact(
+        seq=row["seq"],
+        run=str(row["run_id"]) if row["run_id"] else None,
+        fence=row["fence"],
+        kind=row["kind"],
+        data=json.loads(row["data"]),
+        at=row["at"],
+    )
+
+
+class PostgresLog:
+    """The `LogStore` on Postgres."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def facts(self, thread: str, *, by: Principal, after: int, limit: int) -> Page[Fact]:
+        """Return facts of a thread, from a `seq` on."""
+        rows = await self._rows("facts_page", "thread", thread, by, after, limit, PAGE_BYTES_MAX)
+        return _page(rows, _fact)
+
+    async def history(self, thread: str, *, by: Principal, after: int, limit: int) -> Page[Any]:
+        """Return a thread's messages as JSON values, from a chunk on."""
+        rows = await self._rows("history_page", "thread", thread, by, after, limit, PAGE_BYTES_MAX)
+        page = _page(rows, lambda row: json.loads(row["messages"]))
+        return Page(items=[message for chunk in page.items for message in chunk], next=page.next)
+
+    async def attempts(self, run: str, *, by: Principal, after: int, limit: int) -> Page[AttemptRecord]:
+        """Return attempts of a run, from one on."""
+        return _page(await self._rows("attempts_page", "run", run, by, after, limit), attempt_of)
+
+    async def answers(
+        self, run: str, *, by: Principal, after: int, limit: int, calling: bool = False
+    ) -> Page[Fact]:
+        """Return the `model_called` facts of a run, from a `seq` on."""
+        rows = await self._rows("answers_page", "run", run, by, after, limit, PAGE_BYTES_MAX, calling)
+        return _page(rows, _fact)
+
+    async def calls(self, run: str, *, by: Principal, answers: list[int]) -> list[Fact]:
+        """Return the facts about the calls of these answers, in the log's order."""
+        id = as_uuid(run, "run")
+        rows = await self._database.rows(
+            "calls_of", id, by.workspace, by.id, list(by.roles), answers, list(CALL_FACTS)
+        )
+        return [_fact(row) for row in rows]
+
+    async def _rows(self, statement: str, what: str, id: str, by: Principal, *args: Any) -> list[Any]:
+        """Return the rows of a page; a thing without any has one in which nothing is set.
+
+        Raises:
+            NotFound: not even that.
+        """
+        rows = await self._database.rows(
+            statement, as_uuid(id, what), by.workspace, by.id, list(by.roles), *args
+        )
+        if not rows:
+            raise NotFound(what, id)
+        return [row for row in rows if row["place"] is not None]
+
+
+def _page(rows: list[Any], item: Callable[[Any], T]) -> Page[T]:
+    more = bool(rows) and rows[-1]["more"]
+    return Page(items=[item(row) for row in rows], next=rows[-1]["place"] if more else None)
