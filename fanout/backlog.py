@@ -15,7 +15,7 @@ from threadhold.fanout.cursor import Position
 from threadhold.fanout.errors import LiveUnavailable
 from threadhold.fanout.frame import Delivery, Frame
 from threadhold.fanout.merge import merge
-from threadhold.fanout.ports import LiveLog
+from threadhold.fanout.ports import LiveLog, LivePage
 from threadhold.fanout.reading import FactsDown
 from threadhold.fanout.topic import Item
 
@@ -30,11 +30,12 @@ ReadFacts = Callable[[str, int, int], Awaitable[list[Frame]]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """A part of a backlog, merged; `more` if the next part has to be read as well."""
+    """A part of a backlog, merged; `more` if the next part has to be read as well, `whole` if Redis answered."""
 
     deliveries: tuple[Delivery, ...]
     position: Position
     more: bool
+    whole: bool
 
 
 class Backlogs:
@@ -82,36 +83,42 @@ class Backlogs:
         async with self._slots:
             # From here on it is too late to join: what is published now may be missed by this reading.
             del self._waiting[key]
-            return await self._read(*key)
+            facts = await self._read_facts(key[0], key[1].seq, FACTS_PAGE)
+        return await self._complete(*key, facts)
 
-    async def _read(self, thread: str, position: Position) -> Page:
-        facts = await self._read_facts(thread, position.seq, FACTS_PAGE)
+    async def _complete(self, thread: str, position: Position, facts: list[Frame]) -> Page:
+        """Add the live frames. Not in a slot: where Redis hangs, nobody's facts may have to wait for it in line."""
         more = len(facts) == FACTS_PAGE
-        live = await self._read_live(thread, position)
+        page = await self._read_live(thread, position)
+        whole = page is not None
+        page = page or LivePage(frames=(), more=False)
+        live = list(page.frames)
         if more:
             live = [frame for frame in live if frame.seq <= facts[-1].seq]
         carried = max((frame.seq for frame in live), default=0)
-        if len(live) == _LIVE_PAGE:
+        if page.more and len(live) == len(page.frames):
             # Later facts may belong behind live frames that have not been read yet.
             facts, more = [fact for fact in facts if fact.seq <= carried], True
         reached = facts[-1].seq if facts else position.seq
         if carried > reached:
             # Committed between the two readings. Those that no live frame names are left to the next reading,
             # since the live frames before them may not have been read.
-            later = await self._read_facts(thread, reached, FACTS_PAGE)
+            async with self._slots:
+                later = await self._read_facts(thread, reached, FACTS_PAGE)
             more = more or len(later) > 0
             facts = facts + [fact for fact in later if fact.seq <= carried]
-        return _merged(facts, live, position, more=more)
+        return _merged(facts, live, position, more=more, whole=whole)
 
-    async def _read_live(self, thread: str, position: Position) -> list[Frame]:
+    async def _read_live(self, thread: str, position: Position) -> LivePage | None:
         try:
             return await self._live.live(thread, after=position.live, limit=_LIVE_PAGE)
         except LiveUnavailable as error:
             log.info("live_backlog_unavailable", thread=thread, error=str(error))
-            return []
+            return None
 
 
-def _merged(facts: list[Frame], live: list[Frame], position: Position, *, more: bool) -> Page:
+def _merged(facts: list[Frame], live: list[Frame], position: Position, *, more: bool, whole: bool) -> Page:
     steps = merge(facts, live, position)
     deliveries = tuple(Item(frame).at(after) for frame, after in steps)
-    return Page(deliveries=deliveries, position=steps[-1][1] if steps else position, more=more)
+    reached = steps[-1][1] if steps else position
+    return Page(deliveries=deliveries, position=reached, more=more, whole=whole)

@@ -9,6 +9,8 @@ import json
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from pydantic_core import to_json
+
 from threadhold.fanout.cursor import Position
 
 Kind = Literal["fact", "attempt", "event", "draft", "gap", "head", "end"]
@@ -53,12 +55,11 @@ class Frame:
             "at": self.at,
             "data": self.data,
         }
-        text = json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
         try:
-            text.encode()
-        except UnicodeEncodeError:
-            text = json.dumps(fields, separators=(",", ":"))
-        return text
+            # Three times as quick as the standard library, but it knows no lone surrogates.
+            return to_json(fields, inf_nan_mode="null").decode()
+        except ValueError:
+            return json.dumps(fields, separators=(",", ":"))
 
 
 def parse_frame(body: str | bytes) -> Frame:

@@ -2,18 +2,19 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Iterable
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
 import structlog
 
 from threadhold.fanout.backlog import FACTS_PAGE, Backlogs
+from threadhold.fanout.counts import Deliveries, HubStats
 from threadhold.fanout.cursor import Position
-from threadhold.fanout.errors import WatchInterrupted
+from threadhold.fanout.errors import LiveUnavailable, WatchInterrupted
 from threadhold.fanout.frame import Delivery, Frame, Kind
-from threadhold.fanout.merge import closes_attempt
+from threadhold.fanout.heads import Heads
+from threadhold.fanout.merge import closes_attempt, shows
 from threadhold.fanout.ports import (
     Confirmed,
     Dropped,
@@ -21,33 +22,23 @@ from threadhold.fanout.ports import (
     Head,
     LiveArrived,
     LiveLog,
+    Missed,
     Rung,
     Signal,
     Subscriber,
 )
 from threadhold.fanout.reading import FactsDown, FactsReader
-from threadhold.fanout.topic import Item, Topic, Watcher, outlook
+from threadhold.fanout.topic import Item, Topic, Watcher, is_behind, outlook
 
 log = structlog.get_logger(__name__)
 
-_HEADS_PER_QUERY: Final = 1000
-# Heads that watchers ask for are collected this long, so that a crowd costs one query.
-_HEADS_PAUSE: Final = 0.01
 # So many items are queued before the watchers get a turn; half a queue at most, for one watcher or for
 # thousands.
 _TURN_ITEMS: Final = 4000
 _TURN_SIGNALS: Final = 64
 _RESTART_PAUSE: Final = 1.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HubStats:
-    """What the hub is doing. `overflows` counts how often a slow watcher's queue was given up."""
-
-    threads: int
-    watchers: int
-    overflows: int
-    healthy: bool
+# Between two looks at the streams of threads that have gone quiet in the middle of a run.
+_TOPS_EVERY: Final = 1.0
 
 
 def _now() -> datetime:
@@ -65,6 +56,7 @@ class Hub:
         *,
         head_every: float = 2.0,
         queue_max: int = 256,
+        queue_chars_max: int = 1024 * 1024,
         confirm_max: float = 1.0,
         facts_down_max: float = 60.0,
         clock: Callable[[], datetime] = _now,
@@ -76,7 +68,8 @@ class Hub:
             live: the stored live frames.
             subscriber: the subscription connection; stays the caller's to close.
             head_every: seconds between two readings of the heads of all watched threads.
-            queue_max: frames a watcher may be behind before it is sent back to its backlog.
+            queue_max, queue_chars_max: frames, and characters of JSON, that a watcher may be behind before it is sent
+                back to its backlog.
             confirm_max: seconds to wait for a subscription before going on from Postgres alone.
             facts_down_max: seconds without Postgres after which watches end with `WatchInterrupted`.
             clock: the time that control frames are stamped with, in UTC.
@@ -84,7 +77,9 @@ class Hub:
         self._reader = FactsReader(facts, down_max=facts_down_max)
         self._backlogs = Backlogs(self._reader.facts, live)
         self._subscriber = subscriber
-        self._head_every, self._queue_max, self._confirm_max = head_every, queue_max, confirm_max
+        self._live = live
+        self._confirm_max = confirm_max
+        self._queue_max, self._queue_chars_max = queue_max, queue_chars_max
         self._clock = clock
         self._topics: dict[str, Topic] = {}
         self._fetches: dict[Topic, asyncio.Task[None]] = {}
@@ -93,16 +88,21 @@ class Hub:
         self._subscribed: set[str] = set()
         self._confirmed: set[str] = set()
         self._changed: asyncio.Queue[str] = asyncio.Queue()
-        # Threads whose head somebody waits for; the number of the last reading that was begun.
-        self._due: set[str] = set()
-        self._due_soon = asyncio.Event()
-        self._reading = 0
+        self._heads = Heads(
+            self._reader, self._topics, every=head_every, found=self._set_head, down=self._fail_all
+        )
         self._overflows_before = 0
+        self._deliveries = Deliveries()
         self._closed = False
 
     async def start(self) -> None:
         """Begin to listen."""
-        jobs = {"pump": self._pump, "heads": self._follow_heads, "subscriptions": self._keep_subscriptions}
+        jobs = {
+            "pump": self._pump,
+            "heads": self._heads.follow,
+            "tops": self._follow_tops,
+            "subscriptions": self._keep_subscriptions,
+        }
         self._tasks = [
             asyncio.create_task(self._supervise(name, job), name=f"hub-{name}") for name, job in jobs.items()
         ]
@@ -124,12 +124,20 @@ class Hub:
         return HubStats(
             threads=len(topics),
             watchers=sum(len(topic.watchers) for topic in topics),
+            deliveries=self._deliveries.total,
+            gaps=dict(self._deliveries.gaps),
             overflows=self._overflows_before + sum(topic.overflows for topic in topics),
             healthy=not self._closed and self._subscriber.healthy and self._reader.healthy,
         )
 
     async def watch(
-        self, thread: str, position: Position, *, until: Literal["idle"] | None = None
+        self,
+        thread: str,
+        position: Position,
+        *,
+        until: Literal["idle"] | None = None,
+        kinds: Collection[Kind] | None = None,
+        own: bool = False,
     ) -> AsyncGenerator[Delivery, None]:
         """Yield what comes after `position`: facts and live frames in order, without gap or repetition.
 
@@ -140,6 +148,9 @@ class Hub:
             thread: the thread; the caller has checked that it may be watched.
             position: the last that was seen.
             until: "idle" to finish, with an `end` frame, once the thread is idle or paused.
+            kinds: the kinds of frames to yield, beside control frames; None for all. What is left out moves the
+                position of the frames after it.
+            own: this process watches for itself, and what it gets is not counted.
 
         Raises:
             WatchInterrupted: if Postgres is away for too long, or the hub is closed.
@@ -155,11 +166,14 @@ class Hub:
                 if delivery is None:
                     delivery = await self._rest(topic, watcher, until_idle=until == "idle")
                 if delivery is not None:
-                    yield delivery
+                    if shows(delivery.frame, kinds):
+                        if not own:
+                            self._deliveries.add(delivery.frame)
+                        yield delivery
                     if delivery.frame.kind == "end":
                         return
                     if until == "idle" and closes_attempt(delivery.frame):
-                        self._ask_head(thread)
+                        self._heads.ask(thread)
             raise FactsDown(watcher.failure)
         except FactsDown as error:
             cursor = watcher.delivered.cursor()
@@ -176,7 +190,12 @@ class Hub:
             if thread in self._confirmed:
                 topic.confirmed.set()
             self._changed.put_nowait(thread)
-        watcher = Watcher(position, queue_max=self._queue_max, joined=self._reading)
+        watcher = Watcher(
+            position,
+            queue_max=self._queue_max,
+            queue_chars_max=self._queue_chars_max,
+            joined=self._heads.begun,
+        )
         if self._closed:
             watcher.fail("this process is shutting down")
         topic.watchers.add(watcher)
@@ -191,13 +210,13 @@ class Hub:
 
     async def _begin(self, topic: Topic, watcher: Watcher) -> None:
         """Wait for the subscription, as far as Redis is there, and learn where the thread stands now."""
-        self._ask_head(topic.thread)
+        self._heads.ask(topic.thread)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._confirm_max):
                 await topic.confirmed.wait()
         while topic.head_no <= watcher.joined and watcher.failure is None:
             await watcher.wait()
-        if topic.head is not None and topic.head.seq < watcher.position.seq:
+        if topic.head is not None and is_behind(topic.head, watcher.position):
             await self._reset(topic, watcher, topic.head)
 
     async def _catch_up(self, topic: Topic, watcher: Watcher) -> None:
@@ -206,10 +225,12 @@ class Hub:
         page = await self._backlogs.page(topic.thread, watcher.position)
         watcher.ready.extend(page.deliveries)
         watcher.position = page.position
+        watcher.partial = not page.whole
         if page.more:
             watcher.stale = True
             return
         topic.learn(page.position.seq)
+        topic.hear(page.position.live)
         self._fetch_soon(topic)
 
     async def _rest(self, topic: Topic, watcher: Watcher, *, until_idle: bool) -> Delivery | None:
@@ -230,11 +251,20 @@ class Hub:
         """Bring a watcher, whose position is of another life of this log, to what exists."""
         newest = await self._reader.facts(topic.thread, head.seq - 1, 1)
         fence = newest[0].fence if newest else 0
+        if head.fence < watcher.position.fence:
+            await self._clear(topic.thread, watcher.position.fence)
         topic.set_back(head.seq)
-        watcher.position = Position(seq=head.seq, fence=fence, n=0)
+        watcher.set_back(Position(seq=head.seq, fence=fence, n=0))
         gap = self._control(head, "gap", {"reason": "reset"})
         watcher.ready.append(Item(gap).at(watcher.position))
         watcher.mark_stale()
+
+    async def _clear(self, thread: str, fence: int) -> None:
+        """Forget stored frames of a fence that was never given out in this life of the log: nobody else would."""
+        with contextlib.suppress(LiveUnavailable):
+            top = (await self._live.tops([thread])).get(thread)
+            if top is not None and top[0] == fence:
+                await self._live.clear(thread, top)
 
     def _control(self, head: Head, kind: Kind, data: dict[str, Any] | None = None) -> Frame:
         return Frame(
@@ -252,34 +282,43 @@ class Hub:
 
     async def _pump(self) -> None:
         items = signals = 0
-        async for signal in self._subscriber.signals():
-            items += self._hear(signal)
-            signals += 1
-            if items >= _TURN_ITEMS or signals >= _TURN_SIGNALS:
-                items = signals = 0
-                await asyncio.sleep(0)
+        async with contextlib.aclosing(self._subscriber.signals()) as arriving:
+            async for signal in arriving:
+                items += self._hear(signal)
+                signals += 1
+                if items >= _TURN_ITEMS or signals >= _TURN_SIGNALS:
+                    items = signals = 0
+                    await asyncio.sleep(0)
 
     def _hear(self, signal: Signal) -> int:
         """Take a signal in; return how many watchers it was for."""
         if isinstance(signal, Dropped):
-            self._confirmed.clear()
-            for dropped in self._topics.values():
-                dropped.confirmed.clear()
+            self._forget(signal.threads)
             return 0
         if isinstance(signal, Confirmed) and signal.thread in self._subscribed:
             self._confirmed.add(signal.thread)
         topic = self._topics.get(signal.frame.thread if isinstance(signal, LiveArrived) else signal.thread)
         if topic is None:
             return 0
-        if isinstance(signal, LiveArrived):
-            topic.live(signal.frame)
-        elif isinstance(signal, Rung):
-            topic.ring(signal.seq)
-        else:
-            topic.confirmed.set()
-            topic.mark_stale()
+        match signal:
+            case LiveArrived():
+                topic.live(Item(signal.frame, signal.body))
+            case Rung():
+                topic.ring(signal.seq)
+            case Confirmed():
+                topic.confirmed.set()
+                topic.mark_stale()
+            case Missed():
+                topic.mark_stale()
         self._fetch_soon(topic)
         return len(topic.watchers)
+
+    def _forget(self, threads: Iterable[str]) -> None:
+        """Note that nothing is heard of these threads for now."""
+        for thread in threads:
+            self._confirmed.discard(thread)
+            if (topic := self._topics.get(thread)) is not None:
+                topic.confirmed.clear()
 
     async def _keep_subscriptions(self) -> None:
         """Have exactly the watched threads subscribed. One after the other, so that no two orders cross."""
@@ -293,6 +332,17 @@ class Hub:
                 self._subscribed.discard(thread)
                 self._confirmed.discard(thread)
                 await self._subscriber.unsubscribe(thread)
+
+    async def _follow_tops(self) -> None:
+        """Look whether the newest live frame of a thread was lost on its way; the one after it would tell, too."""
+        while True:
+            await asyncio.sleep(_TOPS_EVERY)
+            quiet = [thread for thread, topic in self._topics.items() if topic.was_quiet()]
+            # Where Redis is away, the confirmation after it makes all watchers read.
+            with contextlib.suppress(LiveUnavailable):
+                for thread, top in (await self._live.tops(quiet)).items():
+                    if (topic := self._topics.get(thread)) is not None:
+                        topic.look(top)
 
     # What comes from Postgres
 
@@ -310,47 +360,11 @@ class Hub:
         finally:
             del self._fetches[topic]
 
-    def _ask_head(self, thread: str) -> None:
-        self._due.add(thread)
-        self._due_soon.set()
-
-    async def _follow_heads(self) -> None:
-        loop = asyncio.get_running_loop()
-        next_beat = loop.time() + self._head_every
-        while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout_at(next_beat):
-                    await self._due_soon.wait()
-            self._due_soon.clear()
-            beat = loop.time() >= next_beat
-            if beat:
-                next_beat = loop.time() + self._head_every
-            due, self._due = self._due, set()
-            await self._read_heads(self._topics if beat else due, beat=beat)
-            await asyncio.sleep(_HEADS_PAUSE)
-
-    async def _read_heads(self, threads: Iterable[str], *, beat: bool) -> None:
-        watched = [thread for thread in threads if thread in self._topics]
-        for start in range(0, len(watched), _HEADS_PER_QUERY):
-            chunk = watched[start : start + _HEADS_PER_QUERY]
-            self._reading += 1
-            number = self._reading
-            try:
-                found = {head.thread: head for head in await self._reader.heads(chunk)}
-            except FactsDown as error:
-                self._fail_all(str(error))
-                return
-            for thread in chunk:
-                self._set_head(thread, found.get(thread), number=number, beat=beat)
-
-    def _set_head(self, thread: str, head: Head | None, *, number: int, beat: bool) -> None:
-        topic = self._topics.get(thread)
-        if topic is None:
-            return
+    def _set_head(self, topic: Topic, head: Head | None, *, number: int, beat: bool) -> None:
         if head is None and topic.head is not None and topic.head.seq > 0:
             topic.fail("the thread does not exist any more")
             return
-        head = head or Head(thread=thread, seq=0, state="idle")
+        head = head or Head(thread=topic.thread, seq=0, fence=0, state="idle")
         topic.set_head(head, Item(self._control(head, "head")), number=number, beat=beat)
         self._fetch_soon(topic)
 

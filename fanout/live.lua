@@ -3,7 +3,7 @@
 -- KEYS: 1 the thread's stream, 2 its channel.
 -- ARGV: 1 fence, 2 length of the stream, 3 seconds the stream is kept, 4 largest payload to publish in bytes,
 --       then pairs of n and body.
--- Returns 1 (accepted, also when the frames were stored by an earlier try) or 0 (a larger fence has written).
+-- Returns nothing if they were accepted, also when an earlier try stored them; the newest id if it has a larger fence.
 --
 -- The ids are <fence>-<n>, so the stream itself holds the order; a fence that has written shuts smaller ones out.
 -- A number in a script is exact up to 2^53, and fences are microseconds since 1970: good for two centuries.
@@ -18,7 +18,7 @@ if top[1] then
   top_fence, top_n = tonumber(f), tonumber(n)
 end
 if top_fence > fence then
-  return 0
+  return top[1][1]
 end
 if top_fence < fence then
   top_n = 0
@@ -37,4 +37,4 @@ for i = 5, #ARGV, 2 do
   end
 end
 redis.call('EXPIRE', stream, ARGV[3])
-return 1
+return false

@@ -6,11 +6,11 @@ Same contract as on Redis, except that nothing is lost: there is no connection t
 import asyncio
 from bisect import bisect_right
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Final
 
 from threadhold.fanout.frame import Frame
-from threadhold.fanout.ports import AppendOutcome, Confirmed, Dropped, LiveArrived, Rung, Signal
+from threadhold.fanout.ports import Confirmed, Dropped, LiveArrived, LivePage, Place, Rung, Signal
 
 _SIGNALS_MAX: Final = 8192
 
@@ -24,24 +24,34 @@ class MemoryLive:
         self._streams: dict[str, list[Frame]] = {}
         self._subscribers: set[MemorySubscriber] = set()
 
-    async def append(self, thread: str, fence: int, frames: Sequence[Frame]) -> AppendOutcome:
-        """Store frames of one attempt and hand on those that are new."""
+    async def append(self, thread: str, fence: int, frames: Sequence[Frame]) -> Place | None:
+        """Store frames of one attempt and hand on those that are new, unless a later attempt has written."""
         stream = self._streams.setdefault(thread, [])
         top = (stream[-1].fence, stream[-1].n) if stream else (0, 0)
         if top[0] > fence:
-            return "superseded"
+            return top
         fresh = [frame for frame in frames if (fence, frame.n) > top]
         stream.extend(fresh)
         del stream[: -self._stream_frames_max]
         for frame in fresh:
             self._tell(thread, LiveArrived(frame=frame))
-        return "accepted"
+        return None
 
-    async def live(self, thread: str, *, after: tuple[int, int], limit: int) -> list[Frame]:
-        """Return the stored live frames above `after`, oldest first, at most `limit`."""
+    async def clear(self, thread: str, top: Place) -> None:
+        """Forget the stored frames of a thread, if the newest of them still is at `top`."""
+        if (await self.tops([thread])).get(thread) == top:
+            del self._streams[thread]
+
+    async def live(self, thread: str, *, after: Place, limit: int) -> LivePage:
+        """Return the stored live frames above `after`, at most `limit`."""
         stream = self._streams.get(thread, [])
         start = bisect_right(stream, after, key=lambda frame: (frame.fence, frame.n))
-        return stream[start : start + limit]
+        return LivePage(frames=stream[start : start + limit], more=len(stream) > start + limit)
+
+    async def tops(self, threads: Sequence[str]) -> dict[str, Place]:
+        """Return where the newest stored live frames of these threads are."""
+        streams = ((thread, self._streams.get(thread)) for thread in threads)
+        return {thread: (stream[-1].fence, stream[-1].n) for thread, stream in streams if stream}
 
     async def ring(self, thread: str, seq: int) -> None:
         """Tell the subscribers that the thread's log has grown to `seq`."""
@@ -87,6 +97,11 @@ class MemorySubscriber:
         """Tell whether it is open."""
         return not self._closed
 
+    @property
+    def resubscriptions(self) -> int:
+        """None: there is no connection that could break."""
+        return 0
+
     async def wait_healthy(self) -> None:
         """Return at once: there is no connection to wait for."""
 
@@ -103,7 +118,7 @@ class MemorySubscriber:
         """Call `handler` with each payload that is published under `name`."""
         self._handlers[name] = handler
 
-    async def signals(self) -> AsyncIterator[Signal]:
+    async def signals(self) -> AsyncGenerator[Signal, None]:
         """Yield what arrives until `aclose`."""
         while not self._closed:
             while self._signals:
@@ -124,8 +139,10 @@ class MemorySubscriber:
 
     def push(self, signal: Signal) -> None:
         """Queue a signal for `signals`; too many are replaced by what makes the hub read everything again."""
-        if len(self._signals) >= _SIGNALS_MAX:
-            self._signals = deque([Dropped(), *(Confirmed(thread=thread) for thread in self._threads)])
+        # As over Redis: what an overflow leaves must not fill the bound again.
+        if len(self._signals) >= _SIGNALS_MAX + len(self._threads):
+            confirmations = (Confirmed(thread=thread) for thread in self._threads)
+            self._signals = deque([Dropped(threads=frozenset(self._threads)), *confirmations])
         self._signals.append(signal)
         self._wake.set()
 

@@ -6,16 +6,18 @@ later facts. A hole in either numbering is read again from the stores; if they d
 frame says so.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Final, Literal
 
 from threadhold.fanout.cursor import Position
-from threadhold.fanout.frame import Frame
+from threadhold.fanout.frame import Frame, Kind
 
 Accept = Literal["deliver", "drop", "reread"]
 
 # Facts that close an attempt: they name the last live frame it numbered.
 _CLOSING: Final = frozenset({"run_ended", "paused", "attempt_closed"})
+_LIVE_KINDS: Final = frozenset({"event", "draft"})
+_LIVE_GAPS: Final = frozenset({"lost", "trimmed"})
 
 
 def interleave(facts: Sequence[Frame], live: Sequence[Frame]) -> Iterator[Frame]:
@@ -76,6 +78,16 @@ def position_after(position: Position, frame: Frame) -> Position:
 def closes_attempt(frame: Frame) -> bool:
     """Tell whether a frame is a fact after which the thread may be idle or paused."""
     return frame.kind == "fact" and frame.data.get("fact") in _CLOSING
+
+
+def shows(frame: Frame, kinds: Collection[Kind] | None) -> bool:
+    """Tell whether a watcher who asked for these kinds gets a frame; what tells where it stands, it always gets."""
+    if kinds is None or frame.kind in kinds or frame.kind in ("head", "end"):
+        return True
+    if frame.kind == "gap":
+        # A hole in the log of facts concerns everybody, one among the live frames only those who asked for some.
+        return frame.data.get("reason") not in _LIVE_GAPS or not _LIVE_KINDS.isdisjoint(kinds)
+    return frame.kind == "attempt" and not _LIVE_KINDS.isdisjoint(kinds)
 
 
 def _is_newer(position: Position, frame: Frame) -> bool:

@@ -9,15 +9,16 @@ import asyncio
 import contextlib
 import json
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Any, Final
 
 import structlog
+from pydantic_core import to_json
 
 from threadhold.fanout.deltas import OpenDelta
 from threadhold.fanout.frame import Frame, Kind
-from threadhold.fanout.ports import LiveLog
+from threadhold.fanout.ports import LiveLog, Place
 
 log = structlog.get_logger(__name__)
 
@@ -33,6 +34,18 @@ def _now() -> datetime:
     return datetime.now(UTC)
 
 
+def _size(data: dict[str, Any]) -> int:
+    """Return how long something is as JSON; a TypeError or ValueError says that it is none."""
+    try:
+        return len(to_json(data))
+    except ValueError:
+        return len(json.dumps(data))
+
+
+async def _nobody() -> bool:
+    return False
+
+
 class Outbox:
     """Live frames of one attempt on their way to the watchers."""
 
@@ -43,6 +56,8 @@ class Outbox:
         thread: str,
         run: str,
         fence: int,
+        sure: Callable[[], bool] = lambda: True,
+        holds: Callable[[], Awaitable[bool]] = _nobody,
         clock: Callable[[], datetime] = _now,
         window: float = 0.05,
         frames_max: int = 1000,
@@ -56,13 +71,15 @@ class Outbox:
             thread: the thread.
             run: the run.
             fence: the fence of the attempt's claim.
+            sure: tells whether nobody can have taken the thread; while it is False, frames wait.
+            holds: asks the database whether the attempt still has its claim; called when Redis knows a later one.
             clock: the time that frames are stamped with, in UTC.
             window: seconds that the deltas of one part are collected before they are sent.
             frames_max: frames kept while they cannot be sent; beyond, the oldest are dropped.
             bytes_max: the same in bytes (of JSON, roughly).
         """
         self._live, self._thread, self._run, self._fence = live, thread, run, fence
-        self._clock, self._window = clock, window
+        self._sure, self._holds, self._clock, self._window = sure, holds, clock, window
         self._frames_max, self._bytes_max = frames_max, bytes_max
         self._frames: deque[tuple[Frame, int]] = deque()
         self._bytes = 0
@@ -175,7 +192,7 @@ class Outbox:
 
     def _enqueue(self, kind: Kind, data: dict[str, Any], *, seq: int) -> None:
         try:
-            size = len(json.dumps(data))
+            size = _size(data)
         except (TypeError, ValueError, RecursionError) as error:
             # The frame takes its number all the same, so that watchers see that something is missing here.
             log.error(
@@ -233,20 +250,30 @@ class Outbox:
 
     async def _append(self, batch: list[Frame]) -> bool:
         """Send a batch; tell whether Redis answered. The same frames may be sent twice, which is harmless."""
+        if not self._sure():
+            return False
         try:
-            outcome = await self._live.append(self._thread, self._fence, batch)
+            newer = await self._live.append(self._thread, self._fence, batch)
+            if newer is not None:
+                return await self._yield_to(newer)
         except Exception as error:  # whatever it is, it is not the run's business
             self._fail(error)
             return False
-        if outcome == "superseded":
-            self._fall_silent()
-            return True
         self._recover()
         last = batch[-1].n
         while self._frames and self._frames[0][0].n <= last:
             self._shift()
         self._settle(last)
         return True
+
+    async def _yield_to(self, newer: Place) -> bool:
+        """Fall silent for a later attempt, unless it is none: a failover can leave frames of a time that is lost."""
+        if not await self._holds():
+            self._fall_silent()
+            return True
+        log.warning("live_frames_cleared", thread=self._thread, run=self._run, fence=self._fence, newer=newer)
+        await self._live.clear(self._thread, newer)
+        return False
 
     def _settle(self, n: int) -> None:
         self._settled = max(self._settled, n)

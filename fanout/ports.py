@@ -1,6 +1,6 @@
 """What the fan-out needs from the stores behind it."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -9,10 +9,11 @@ from threadhold.fanout.frame import Frame
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Head:
-    """Where a thread stands in Postgres: its newest fact and its state."""
+    """Where a thread stands in Postgres: its newest fact, the highest fence it has given out, and its state."""
 
     thread: str
     seq: int
+    fence: int
     state: Literal["idle", "busy", "paused"]
 
 
@@ -28,21 +29,39 @@ class FactLog(Protocol):
         ...
 
 
-AppendOutcome = Literal["accepted", "superseded"]
+Place = tuple[int, int]
+"""Of a live frame in its thread's stream: fence and number."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LivePage:
+    """Some stored live frames, oldest first; `more` if others come after them."""
+
+    frames: Sequence[Frame]
+    more: bool
 
 
 class LiveLog(Protocol):
     """The window of live frames, and the channels over which processes wake each other (Redis)."""
 
-    async def append(self, thread: str, fence: int, frames: Sequence[Frame]) -> AppendOutcome:
+    async def append(self, thread: str, fence: int, frames: Sequence[Frame]) -> Place | None:
         """Store frames of one attempt and publish those that were accepted, in one step.
 
-        "superseded": the stream's top carries a larger fence; nothing was stored or published.
+        Returns None, or the place of the newest stored frame if that has a larger fence; then nothing was stored or
+        published.
         """
         ...
 
-    async def live(self, thread: str, *, after: tuple[int, int], limit: int) -> list[Frame]:
-        """Return the stored live frames above `after`, oldest first, at most `limit`."""
+    async def clear(self, thread: str, top: Place) -> None:
+        """Forget the stored frames of a thread, if the newest of them still is at `top`."""
+        ...
+
+    async def live(self, thread: str, *, after: Place, limit: int) -> LivePage:
+        """Return the stored live frames above `after`, at most `limit`, fewer if they are large."""
+        ...
+
+    async def tops(self, threads: Sequence[str]) -> dict[str, Place]:
+        """Return where the newest stored live frames of these threads are; those that have none are left out."""
         ...
 
     async def ring(self, thread: str, seq: int) -> None:
@@ -52,9 +71,17 @@ class LiveLog(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveArrived:
-    """A live frame came in on a thread's channel."""
+    """A live frame came in on a thread's channel, with its JSON if that came along."""
 
     frame: Frame
+    body: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Missed:
+    """A thread's stream holds frames that were not, or not fully, heard on its channel."""
+
+    thread: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,10 +101,12 @@ class Confirmed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dropped:
-    """The connection was lost: what is published until the next `Confirmed` is not heard."""
+    """The connection was lost: what is published for these threads until their next `Confirmed` is not heard."""
+
+    threads: frozenset[str]
 
 
-Signal = LiveArrived | Rung | Confirmed | Dropped
+Signal = LiveArrived | Missed | Rung | Confirmed | Dropped
 
 
 class Subscriber(Protocol):
@@ -99,7 +128,7 @@ class Subscriber(Protocol):
         """Give a thread's channel up."""
         ...
 
-    def signals(self) -> AsyncIterator[Signal]:
+    def signals(self) -> AsyncGenerator[Signal, None]:
         """Yield what arrives, reconnecting by itself, until `aclose`."""
         ...
 

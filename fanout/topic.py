@@ -11,10 +11,12 @@ from typing import Final, Literal
 from threadhold.fanout.cursor import Position
 from threadhold.fanout.frame import Delivery, Frame
 from threadhold.fanout.merge import Accept, accept, interleave, merge, position_after
-from threadhold.fanout.ports import Head
+from threadhold.fanout.ports import Head, Place
 
 # Live frames kept while the facts that go before them are being read.
 _HELD_MAX: Final = 1024
+# How often Redis is asked for what is missing before a frame, while it does not answer.
+_READINGS_MAX: Final = 5
 
 
 class Item:
@@ -25,22 +27,22 @@ class Item:
 
     __slots__ = ("_after", "_before", "_body", "frame")
 
-    def __init__(self, frame: Frame) -> None:
+    def __init__(self, frame: Frame, body: str | None = None) -> None:
         self.frame = frame
-        self._body: str | None = None
+        self._body = body
         self._before: Position | None = None
         self._after: Delivery | None = None
 
     @property
     def body(self) -> str:
-        """The frame's JSON, encoded when the first watcher needs it."""
+        """The frame's JSON: as it came, or encoded when the first watcher needs it."""
         if self._body is None:
             self._body = self.frame.body()
         return self._body
 
     def step(self, position: Position) -> Delivery | Accept:
         """Return the delivery to a watcher at `position`, or why there is none."""
-        if position is self._before and self._after is not None:
+        if self._after is not None and (position is self._before or position == self._before):
             return self._after
         verdict = accept(position, self.frame)
         if verdict != "deliver":
@@ -60,19 +62,23 @@ class Watcher:
         "_ahead",
         "_news",
         "_queue",
+        "_queue_chars",
+        "_queue_chars_max",
         "_queue_max",
+        "_readings",
         "_retried",
         "_waiter",
         "beaten",
         "delivered",
         "failure",
         "joined",
+        "partial",
         "position",
         "ready",
         "stale",
     )
 
-    def __init__(self, position: Position, *, queue_max: int, joined: int) -> None:
+    def __init__(self, position: Position, *, queue_max: int, queue_chars_max: int, joined: int) -> None:
         # The position after all that was decided, and the one after what was taken.
         self.position = position
         self.delivered = position
@@ -80,14 +86,18 @@ class Watcher:
         self.ready: deque[Delivery] = deque()
         # Whether the backlog has to be read before the queue can be used.
         self.stale = True
+        # Whether the last reading found no live frames because Redis did not answer.
+        self.partial = False
         self.failure: str | None = None
         # The last reading of heads that was begun before this watcher came, and the last one it was told of.
         self.joined = joined
         self.beaten = 0
         self._queue: deque[Item] = deque()
-        self._queue_max = queue_max
+        self._queue_chars = 0
+        self._queue_max, self._queue_chars_max = queue_max, queue_chars_max
         self._retried: Item | None = None
-        self._ahead: tuple[int, int] | None = None
+        self._readings = 0
+        self._ahead: tuple[Position, int] | None = None
         self._news = False
         self._waiter: asyncio.Future[None] | None = None
 
@@ -96,11 +106,14 @@ class Watcher:
 
         Without room the queue is given up: the backlog has it all.
         """
-        room = len(self._queue) < self._queue_max
+        size = self._queue_chars + len(item.body)
+        room = len(self._queue) < self._queue_max and (size <= self._queue_chars_max or not self._queue)
         if not room:
             self._queue.clear()
             self.stale = True
+            size = len(item.body)
         self._queue.append(item)
+        self._queue_chars = size
         self.rouse()
         return room
 
@@ -109,13 +122,14 @@ class Watcher:
         while not self.ready and self._queue and not self.stale:
             item = self._queue[0]
             step = item.step(self.position)
-            if step == "reread":
-                self._reread(item)
-                continue
-            self._queue.popleft()
             if isinstance(step, Delivery):
+                self._shift()
                 self.position = self.delivered = step.position
                 return step
+            if step == "reread":
+                self._reread(item)
+            else:
+                self._shift()
         if not self.ready:
             return None
         delivery = self.ready.popleft()
@@ -123,26 +137,39 @@ class Watcher:
         return delivery
 
     def _reread(self, item: Item) -> None:
-        """Go back to the stores for what is missing before the item, once; then go on behind a gap."""
-        if self._retried is not item:
+        """Go back to the stores for what is missing before the item, once; then go on behind a gap.
+
+        A reading that Redis did not answer says nothing, so it is repeated a few times.
+        """
+        self._readings = self._readings + 1 if self._retried is item else 1
+        if self._readings == 1 or (self.partial and self._readings <= _READINGS_MAX):
             self._retried = item
             self.stale = True
             return
-        self._queue.popleft()
+        self._shift()
         facts, live = ([], [item.frame]) if item.frame.is_live else ([item.frame], [])
         for frame, position in merge(facts, live, self.position):
             delivery = item if frame is item.frame else Item(frame)
             self.ready.append(delivery.at(position))
             self.position = position
 
-    def is_ahead(self, head_no: int) -> bool:
+    def _shift(self) -> None:
+        self._queue_chars -= len(self._queue.popleft().body)
+
+    def is_ahead(self, head_no: int, *, asked_no: int) -> bool:
         """Tell whether the watcher is ahead of the log; the head of the reading `head_no` says so.
 
-        That reading may have begun before the newest fact was committed; a second one decides.
+        It, and every reading that is under way, may have begun before the newest fact was committed; the next one
+        decides.
         """
-        if self._ahead is None or self._ahead[0] != self.position.seq:
-            self._ahead = (self.position.seq, head_no)
+        if self._ahead is None or self._ahead[0] != self.position:
+            self._ahead = (self.position, asked_no)
         return head_no > self._ahead[1]
+
+    def set_back(self, position: Position) -> None:
+        """Go on from a position that exists; should it lie ahead again, only a later head says so."""
+        self.position = position
+        self._ahead = None
 
     def mark_stale(self) -> None:
         """Make the watcher read its backlog before anything else."""
@@ -182,11 +209,15 @@ class Topic:
         self.rung = 0
         self.head: Head | None = None
         self.head_item: Item | None = None
-        # The reading of heads that `head` is from, and the last one at a beat.
+        # The reading of heads that `head` is from, the last one that was begun, and the last one at a beat.
         self.head_no = 0
+        self.asked_no = 0
         self.beat_no = 0
         self.overflows = 0
-        self._held: deque[Frame] = deque()
+        # The newest live frame that has come by, and what it was at the last look at the stream.
+        self.heard: Place = (0, 0)
+        self._heard_then: Place | None = None
+        self._held: deque[Item] = deque()
 
     @property
     def wants_facts(self) -> bool:
@@ -198,18 +229,23 @@ class Topic:
         self.rung = max(self.rung, seq)
 
     def learn(self, seq: int) -> None:
-        """Note that a watcher has read the log up to `seq` by itself."""
-        if self.known is None:
+        """Note that a watcher has read the log up to `seq` by itself.
+
+        Another one may have read further meanwhile; what this one lacks is handed to all again, who know it by its seq.
+        """
+        if self.known is None or seq < self.known:
             self.known = seq
         self.ring(seq)
 
-    def live(self, frame: Frame) -> None:
+    def live(self, item: Item) -> None:
         """Hand a live frame on, or hold it while facts that go before it are missing."""
+        frame = item.frame
         self.ring(frame.seq)
+        self.hear((frame.fence, frame.n))
         if not self._held and (self.known is None or frame.seq <= self.known):
-            self._offer(frame)
+            self._offer(item)
         elif len(self._held) < _HELD_MAX:
-            self._held.append(frame)
+            self._held.append(item)
         else:
             self._held.clear()
             self.mark_stale()
@@ -221,11 +257,30 @@ class Topic:
         else:
             # What was said to exist does not (a false doorbell, a log set back): nothing to wait for.
             self.rung = self.known or 0
-        ready: list[Frame] = []
-        while self._held and (not page or self._held[0].seq <= (self.known or 0)):
-            ready.append(self._held.popleft())
-        for frame in interleave(page, ready):
-            self._offer(frame)
+        ready: dict[int, Item] = {}
+        while self._held and (not page or self._held[0].frame.seq <= (self.known or 0)):
+            item = self._held.popleft()
+            ready[id(item.frame)] = item
+        for frame in interleave(page, [item.frame for item in ready.values()]):
+            self._offer(ready.get(id(frame)) or Item(frame))
+
+    def hear(self, place: Place) -> None:
+        """Note that a live frame has come by, or was read."""
+        self.heard = max(self.heard, place)
+
+    def was_quiet(self) -> bool:
+        """Tell whether no live frame has come by since the last time this was asked, though a run is in progress."""
+        quiet = self.heard == self._heard_then and self.head is not None and self.head.state == "busy"
+        self._heard_then = self.heard
+        return quiet
+
+    def look(self, top: Place) -> None:
+        """Note what the newest stored live frame is; one that never came by is read by those who lack it."""
+        lost = top > self.heard
+        self.hear(top)
+        for watcher in self.watchers:
+            if lost or watcher.partial:
+                watcher.mark_stale()
 
     def mark_stale(self) -> None:
         """Make all watchers read their backlogs."""
@@ -255,18 +310,23 @@ class Topic:
 
     def set_back(self, seq: int) -> None:
         """Note that the log ends at `seq`, below what was known: the database lost its newest commits."""
+        self.heard = (0, 0)
         if self.known is not None and self.known > seq:
             self.known = self.rung = seq
             self._held.clear()
 
-    def _offer(self, frame: Frame) -> None:
-        item = Item(frame)
+    def _offer(self, item: Item) -> None:
         for watcher in self.watchers:
             if not watcher.offer(item):
                 self.overflows += 1
 
 
 Outlook = Literal["wait", "head", "end", "reset"]
+
+
+def is_behind(head: Head, position: Position) -> bool:
+    """Tell whether a thread has not come as far as a position: that is of another life of its log."""
+    return head.seq < position.seq or head.fence < position.fence
 
 
 def outlook(topic: Topic, watcher: Watcher, *, until_idle: bool) -> Outlook:
@@ -278,8 +338,8 @@ def outlook(topic: Topic, watcher: Watcher, *, until_idle: bool) -> Outlook:
     head = topic.head
     if head is None or topic.head_no <= watcher.joined or head.seq > watcher.position.seq:
         return "wait"
-    if head.seq < watcher.position.seq:
-        return "reset" if watcher.is_ahead(topic.head_no) else "wait"
+    if is_behind(head, watcher.position):
+        return "reset" if watcher.is_ahead(topic.head_no, asked_no=topic.asked_no) else "wait"
     if until_idle and head.state != "busy":
         return "end"
     fresh = watcher.beaten == 0 or topic.beat_no > watcher.beaten

@@ -23,10 +23,18 @@ class Doorbell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pointer:
-    """A frame is in the stream under this id."""
+    """A frame that was too large to publish is in the stream under this id."""
 
     fence: int
     n: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Body:
+    """A frame, and the JSON that it came as."""
+
+    frame: Frame
+    text: str
 
 
 class Names:
@@ -57,12 +65,18 @@ def stream_id(fence: int, n: int) -> str:
     return f"{fence}-{n}"
 
 
+def parse_stream_id(text: bytes) -> tuple[int, int]:
+    """Read what `stream_id` returned."""
+    fence, _, n = text.partition(b"-")
+    return int(fence), int(n)
+
+
 def doorbell(seq: int) -> bytes:
     """Return a doorbell's message."""
     return b"D%d" % seq
 
 
-def parse_message(data: bytes) -> Frame | Doorbell | Pointer:
+def parse_message(data: bytes) -> Body | Doorbell | Pointer:
     """Read a message of a thread's channel.
 
     Raises:
@@ -71,7 +85,9 @@ def parse_message(data: bytes) -> Frame | Doorbell | Pointer:
     kind, rest = data[:1], data[1:]
     if kind == b"L":
         _, _, body = rest.partition(b" ")
-        return parse_frame(body)
+        if not body.endswith(b"}"):
+            raise ValueError("a frame's JSON ends with its object: cursors are spliced in there")
+        return Body(frame=parse_frame(body), text=body.decode())
     if kind == b"D" and _SEQ.fullmatch(rest):
         return Doorbell(seq=int(rest))
     found = _ID.fullmatch(rest) if kind == b"P" else None
