@@ -1,64 +1,95 @@
 """One attempt: one uninterrupted stretch of a run under one claim, as one asyncio task."""
 
 import asyncio
+import contextlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import structlog
-from pydantic_ai import CancellationToken
-from pydantic_ai.messages import ModelMessage
+from pydantic_ai import CancellationToken, DeferredToolResults
+from pydantic_ai.messages import ModelMessage, ModelResponse
 
-from threadhold.claims import News
+from threadhold.claims import Blocker, News
 from threadhold.fanout.outbox import Outbox
 from threadhold.runner.app import Hosted, RunIdentity
-from threadhold.runner.errors import ClaimLost
-from threadhold.runner.history import HistoryUnsafe, continuable, loaded, request_of
+from threadhold.runner.errors import ClaimLost, RunFailure, Unavailable
+from threadhold.runner.history import Continuation, HistoryUnsafe, continuable, loaded, request_of
 from threadhold.runner.journal import Journal
 from threadhold.runner.machine import RunStatus
 from threadhold.runner.observer import Observer
+from threadhold.runner.pausing import requests_of
+from threadhold.runner.places import place_of
 from threadhold.runner.records import NewFact, Principal, Start
 from threadhold.runner.segment import Segment, failed, run_segment, stopped
+from threadhold.runner.spans import span
 
 log = structlog.get_logger(__name__)
 
-Cause = Literal["stop", "lost claim", "drain"]
+# Why the agent was interrupted; a later one in this order overrides an earlier one.
+CAUSES: Final = ("hand over", "stop", "drain", "lost claim")
+Cause = Literal["hand over", "stop", "drain", "lost claim"]
+RELEASE_RETRY_S: Final = 0.5
 
 
 @dataclass(slots=True, eq=False)
 class Attempt:
-    """Runs an agent under a claim until the run ends, is stopped, or the claim is lost.
+    """Runs an agent under a claim until the run ends, pauses, is stopped or handed over, or the claim is lost.
 
     Args:
         start: the run and its claim.
         hosted: the agent.
         journal: where facts and history go.
         outbox: where live frames go.
-        on_end: called as soon as the end is recorded, when there is no claim to keep any more.
+        ready: returns when a model call or a tool may start.
+        doing: shows a tool's call as under way in this process.
+        on_end: called as soon as the claim is given up, when there is none to keep any more.
+        patience: for how many seconds a run whose claim was lost to an outage of the database waits to say so.
     """
 
     start: Start
     hosted: Hosted
     journal: Journal
     outbox: Outbox
+    ready: Callable[[], Awaitable[None]]
+    doing: Callable[[Blocker], contextlib.AbstractContextManager[None]]
     on_end: Callable[[], None]
+    patience: float
     cause: Cause | None = None
-    ended: bool = False
+    why_lost: str | None = None
+    outcome: str = "lost"
+    """How it came out, as far as this worker could record it."""
     _token: CancellationToken = field(default_factory=CancellationToken, init=False)
     _making: asyncio.Future[Any] | None = field(default=None, init=False)
+    _observer: Observer | None = field(default=None, init=False)
     _segments: int = field(default=0, init=False)
+    _cut_off: bool = field(default=False, init=False)
 
     def interrupt(self, cause: Cause) -> None:
-        """Cancel the agent, or the making of its dependencies.
-
-        The first cause counts, but a lost claim overrides all: nothing may be written then.
-        """
-        if self.cause is None or cause == "lost claim":
+        """Cancel the agent, or the making of its dependencies."""
+        if self.cause is None or CAUSES.index(cause) > CAUSES.index(self.cause):
             self.cause = cause
+        self._cut_off = True
         self._token.cancel()
         if self._making is not None:
             self._making.cancel()
+
+    def lose(self, why: str) -> None:
+        """Cancel the agent because its claim is lost: nothing may be written any more."""
+        self.why_lost = why
+        self.interrupt("lost claim")
+
+    def hand_over(self) -> None:
+        """Let another worker go on with the run: what the model is saying is cut off, what tools are doing may end."""
+        if self._observer is None or self._making is not None:
+            self.interrupt("hand over")
+            return
+        self._observer.leave()
+        if self._observer.asking:
+            self.interrupt("hand over")
+        else:
+            self.cause = self.cause or "hand over"
 
     def hear(self, news: News) -> None:
         """Take news that a renewal brought."""
@@ -69,50 +100,93 @@ class Attempt:
 
     async def run(self) -> None:
         """Run to the end. Raises nothing: an attempt that cannot record its end leaves that to the sweep."""
+        start = self.start
+        with (
+            structlog.contextvars.bound_contextvars(thread=start.thread, run=start.run),
+            span(
+                "attempt", thread=start.thread, run=start.run, agent=start.agent, attempt=start.attempt
+            ) as tell,
+        ):
+            await self._run_to_the_end()
+            tell(outcome=self.outcome)
+
+    async def _run_to_the_end(self) -> None:
         try:
-            await self._run()
+            await self._run_or_fail()
         except ClaimLost as error:
             log.warning("attempt_fenced", thread=self.start.thread, run=self.start.run, detail=str(error))
+            if error.away:
+                self.why_lost = "storage"
+            await self._tell_loss()
         except Exception as error:
-            await self._end_broken(error)
+            detail = str(error)[:200]
+            log.error("attempt_broken", run=self.start.run, error=type(error).__name__, detail=detail)
         finally:
             await self.outbox.aclose()
 
-    async def _end_broken(self, error: Exception) -> None:
-        """End a run that could not be carried through; if even that fails, its claim lapses."""
+    async def _run_or_fail(self) -> None:
+        """Run, and end a run that could not be carried through as failed."""
         try:
+            await self._run()
+        except ClaimLost:
+            raise
+        except Exception as error:
             await self._end(failed(error))
-        except Exception as again:
-            detail = str(again)[:200]
-            log.error("attempt_broken", run=self.start.run, error=type(again).__name__, detail=detail)
 
     async def _run(self) -> None:
-        history = await self._begin()
-        observer = Observer(start=self.start, journal=self.journal, outbox=self.outbox)
-        while True:
-            segment = await self._segment(observer, history)
-            if await self._left(segment) or await self._end(segment):
-                return
-            history = await self._go_on(segment)
-
-    async def _begin(self) -> list[ModelMessage]:
-        """Record the start with the input, before the agent runs, and return the history to run with."""
-        self.outbox.start(attempt=self.start.attempt, seq=self.start.seq)
-        requests = [request_of(message) for message in self.start.inbox]
-        stored, _ = await asyncio.gather(
-            self.journal.history(),
-            self.journal.note(self._started(), delivered=self.start.inbox, shown=requests),
+        history, results = await self._begin()
+        observer = Observer(
+            start=self.start,
+            journal=self.journal,
+            outbox=self.outbox,
+            ready=self.ready,
+            doing=lambda tool: self.doing(place_of(self.hosted.agent, tool)),
         )
+        self._observer = observer
+        while True:
+            segment = await self._segment(observer, history, results)
+            if await self._left(segment, observer) or await self._paused(segment) or await self._end(segment):
+                return
+            history, results = await self._go_on(segment), None
+            if self.cause == "hand over":
+                await self._hand_over(None)
+                return
+
+    async def _begin(self) -> tuple[list[ModelMessage], DeferredToolResults | None]:
+        """Record the start, before the agent runs, and return what to run it with.
+
+        A run's first attempt records its input with that. A later one finds it in the history; what waits in the inbox
+        by then is shown after the results of the calls that were decided on, if there are any.
+        """
+        self.outbox.start(attempt=self.start.attempt, seq=self.start.seq)
+        if self.start.fresh:
+            requests = [request_of(message) for message in self.start.inbox]
+            stored, _ = await asyncio.gather(
+                self.journal.history(),
+                self.journal.note(self._started(), delivered=self.start.inbox, shown=requests),
+            )
+            continuation = await self._continuation(stored)
+            return [*continuation.messages, *requests], None
+        stored, _ = await asyncio.gather(self.journal.history(), self.journal.note(self._started()))
+        continuation = await self._continuation(stored)
+        self.journal.waiting |= bool(self.start.inbox)
+        return continuation.messages, continuation.results
+
+    async def _continuation(self, stored: list[Any]) -> Continuation:
         try:
-            return [*continuable(loaded(stored)), *requests]
+            history = loaded(stored)
         except ValueError as error:
             raise HistoryUnsafe(str(error)) from error
+        ledger = await self.journal.ledger(history)
+        return continuable(history, ledger, resuming=not self.start.fresh)
 
     def _started(self) -> NewFact:
         data = {"agent": self.start.agent, "by": self.start.principal, "attempt": self.start.attempt}
         return NewFact(kind="run_started" if self.start.fresh else "attempt_started", data=data)
 
-    async def _segment(self, observer: Observer, history: list[ModelMessage]) -> Segment:
+    async def _segment(
+        self, observer: Observer, history: list[ModelMessage], results: DeferredToolResults | None
+    ) -> Segment:
         """Run the agent once, with dependencies made for this attempt."""
         self._segments += 1
         try:
@@ -126,12 +200,13 @@ class Attempt:
         return await run_segment(
             self.hosted.agent,
             history,
+            results=results,
             deps=deps,
             run_id=f"{self.start.run}:{self.start.attempt}:{self._segments}",
             thread=self.start.thread,
             observer=observer,
             token=self._token,
-            interrupted=lambda: self.cause is not None,
+            interrupted=lambda: self._cut_off,
         )
 
     async def _end(self, segment: Segment) -> bool:
@@ -145,7 +220,7 @@ class Attempt:
         )
         if ended.outcome == "continue":
             return False
-        self.ended = True
+        self.outcome = str(ended.status)
         self.on_end()
         log.info("run_ended", run=self.start.run, status=ended.status, reason=segment.reason)
         return True
@@ -158,16 +233,68 @@ class Attempt:
         await self.journal.note(messages=messages, delivered=inbox, shown=requests)
         return [*messages, *requests]
 
-    async def _left(self, segment: Segment) -> bool:
-        """Tell whether to go without an end.
+    async def _left(self, segment: Segment, observer: Observer) -> bool:
+        """Tell whether the attempt is over without an end of the run."""
+        match self.cause:
+            case "lost claim":
+                await self._tell_loss()
+                return True
+            case "drain" if segment.status is RunStatus.STOPPED:
+                # A tool did not end in time: nobody can tell what it did.
+                await self.journal.note(messages=segment.messages)
+                await self._give_up()
+                return True
+            case "hand over" if segment.status is RunStatus.STOPPED:
+                await self._hand_over(_without_cut_off(segment.messages, observer.returned))
+                return True
+        return False
 
-        After a lost claim nothing may be written. A drained run that was cut off leaves what was said, and the worker
-        gives it back.
-        """
-        if self.cause == "drain" and segment.status is RunStatus.STOPPED:
-            await self.journal.note(messages=segment.messages)
+    async def _give_up(self) -> None:
+        try:
+            await self.journal.release(cause="drain")
+        except Unavailable as error:
+            # Then the claim lapses.
+            log.warning("release_failed", run=self.start.run, error=str(error))
+            return
+        self._close("abandoned")
+
+    async def _hand_over(self, messages: list[ModelMessage] | None) -> None:
+        done = await self.journal.hand_over(messages=messages)
+        self._close(done.outcome)
+
+    async def _paused(self, segment: Segment) -> bool:
+        """Pause the run if that is how the agent came out; after a stop it ends instead."""
+        if segment.deferred is None:
+            return False
+        try:
+            requests = requests_of(segment.deferred, terms=self.hosted.terms)
+        except RunFailure as error:
+            return await self._end(failed(error, segment.messages))
+        if await self.journal.pause(requests, messages=segment.messages or []):
+            self._close("paused")
             return True
-        return self.cause == "lost claim"
+        return await self._end(stopped(segment.messages))
+
+    async def _tell_loss(self) -> None:
+        """Record that the database was away for longer than the claim: nobody else can know that as soon.
+
+        The agent was cancelled before anybody else could hold the thread. If somebody has taken it since, that record
+        stands and nothing is written.
+        """
+        if self.why_lost != "storage":
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self.patience):
+                while True:
+                    with contextlib.suppress(Unavailable):
+                        await self.journal.release(cause="storage")
+                        return
+                    await asyncio.sleep(RELEASE_RETRY_S)
+
+    def _close(self, outcome: str) -> None:
+        self.outcome = outcome
+        self.on_end()
+        log.info("attempt_closed", run=self.start.run, attempt=self.start.attempt, outcome=outcome)
 
     async def _deps(self) -> Any:
         if self.hosted.deps is None:
@@ -192,3 +319,21 @@ class Attempt:
             attempt=start.attempt,
             fence=start.fence,
         )
+
+
+def _without_cut_off(
+    messages: Sequence[ModelMessage] | None, returned: Sequence[ModelMessage]
+) -> list[ModelMessage] | None:
+    """Return what another worker goes on from: without a response that was cut off, with what tools have returned."""
+    if messages is None:
+        return None
+    kept = list(messages)
+    for index in range(len(kept) - 1, -1, -1):
+        last = kept[index]
+        if isinstance(last, ModelResponse):
+            if last.state == "interrupted":
+                del kept[index:]
+            elif index == len(kept) - 1:
+                kept += returned
+            break
+    return kept

@@ -5,11 +5,21 @@
     │   └── MessageTooLarge   a message is longer than may be sent
     ├── NotFound              absent, or somebody else's: never told apart
     ├── Forbidden             visible, but this principal may not do it
+    │   ├── OperatorsOnly     only an operator may
+    │   └── OwnersOnly        only the thread's owner, or an operator, may
     ├── KeyConflict           the idempotency key was used with other content
     ├── ThreadExists          the id is taken by a thread with another agent
     ├── ThreadBusy            on_busy is "reject" and a run is in progress
     ├── ThreadArchived        an archived thread takes no messages
+    ├── ThreadChanged         the thread is not any more what the change was made for
+    ├── AlreadyAnswered       the request has another answer
+    ├── RequestClosed         the request's time is over, or its run has ended
+    ├── WrongDecision         a request of that kind takes another kind of decision
+    ├── OwnRequest            separation of duties: somebody else has to approve
+    ├── ArgsChanged           the arguments are not those that were looked at
+    ├── DecideFirst           a run that waits for somebody else's decision cannot be stopped
     ├── InboxFull             too many messages wait in this thread
+    ├── MembersFull           the thread has as many members as it may have
     ├── UnknownAgent          the app does not have an agent of that name
     ├── Overloaded            a bound of this process is reached; try again later
     ├── Unavailable           the database cannot be reached or timed out
@@ -73,6 +83,20 @@ class Forbidden(RunnerError):
         )
 
 
+class OperatorsOnly(Forbidden):
+    """Only an operator may do that."""
+
+    def __init__(self, verb: str) -> None:
+        RunnerError.__init__(self, f"only an operator may {verb}", verb=verb)
+
+
+class OwnersOnly(Forbidden):
+    """Only the owner of the thread, or an operator, may do that."""
+
+    def __init__(self, verb: str) -> None:
+        RunnerError.__init__(self, f"only the owner of this thread may {verb}", verb=verb)
+
+
 class KeyConflict(RunnerError):
     """The idempotency key was already used with other content."""
 
@@ -109,7 +133,76 @@ class ThreadArchived(RunnerError):
     code = "thread_archived"
 
     def __init__(self, thread: str) -> None:
-        super().__init__("this thread is archived; reopen it or start a new one", thread=thread)
+        super().__init__("this thread is archived, for good; start a new one", thread=thread)
+
+
+class ThreadChanged(RunnerError):
+    """The thread is not any more what the change was made for; nothing was changed."""
+
+    code = "thread_changed"
+
+    def __init__(self, thread: str) -> None:
+        super().__init__("something has changed this thread; read it again, and decide again", thread=thread)
+
+
+class AlreadyAnswered(RunnerError):
+    """The request has another answer; each is answered once."""
+
+    code = "already_answered"
+
+    def __init__(self, request: str, *, by: str, decision: dict[str, Any]) -> None:
+        text = f"this request was answered by {by!r} before, with {decision.get('kind')!r}; the first answer counts"
+        super().__init__(text, request=request, by=by, decision=decision)
+
+
+class RequestClosed(RunnerError):
+    """The request takes no answer any more: its time is over, or its run has ended."""
+
+    code = "request_closed"
+
+    def __init__(self, request: str, *, why: str) -> None:
+        super().__init__(f"this request takes no answer any more: {why}", request=request, why=why)
+
+
+class WrongDecision(RunnerError):
+    """A request of this kind takes another kind of decision."""
+
+    code = "wrong_decision"
+
+    def __init__(self, request: str, *, kind: str, allowed: tuple[str, ...]) -> None:
+        text = f"a request of kind {kind!r} takes {', '.join(allowed)}"
+        super().__init__(text, request=request, kind=kind, allowed=list(allowed))
+
+
+class OwnRequest(RunnerError):
+    """Separation of duties: whoever caused the request may reject it, but somebody else has to approve."""
+
+    code = "own_request"
+
+    def __init__(self, request: str) -> None:
+        super().__init__(
+            "you cannot approve your own request; ask another approver, or reject it", request=request
+        )
+
+
+class ArgsChanged(RunnerError):
+    """The arguments of the request are not those that the decision was made on."""
+
+    code = "args_changed"
+
+    def __init__(self, request: str) -> None:
+        text = "the decision names other arguments than the request has; look at the request again"
+        super().__init__(text, request=request)
+
+
+class DecideFirst(RunnerError):
+    """A paused run that waits for somebody else's decision cannot be stopped."""
+
+    code = "decide_first"
+
+    def __init__(self, run: str) -> None:
+        text = "this run waits for an approval that somebody else has to decide; approve or reject it instead"
+        super().__init__(text, run=run)
 
 
 class InboxFull(RunnerError):
@@ -122,6 +215,15 @@ class InboxFull(RunnerError):
         super().__init__(
             f"{limit} messages already wait in this thread; let the run take them first", limit=limit
         )
+
+
+class MembersFull(RunnerError):
+    """The thread has as many members as it may have."""
+
+    code = "members_full"
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"this thread has {limit} members already; remove one first", limit=limit)
 
 
 class UnknownAgent(RunnerError):
@@ -162,12 +264,20 @@ class Closed(RunnerError):
 
 
 class ClaimLost(Exception):
-    """A write was refused because its claim lapsed or was taken over; the holder must stop at once."""
+    """The claim lapsed or was taken over; its holder must stop at once.
 
-    def __init__(self, thread: str, fence: int) -> None:
-        super().__init__(f"the claim with fence {fence} on thread {thread} is not the present one")
+    Args:
+        thread: the thread.
+        fence: of the claim.
+        away: True if nobody said so, but the database could not be reached for as long as the claim may be trusted.
+    """
+
+    def __init__(self, thread: str, fence: int, *, away: bool = False) -> None:
+        why = "could not be kept" if away else "is not the present one"
+        super().__init__(f"the claim with fence {fence} on thread {thread} {why}")
         self.thread = thread
         self.fence = fence
+        self.away = away
 
 
 class Rejection(Exception):

@@ -5,19 +5,22 @@ way: a stop or a cancellation waits for it, since nobody could tell otherwise wh
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, TypeVar
 
 import structlog
-from pydantic_ai.messages import ModelMessage
+from pydantic_ai.messages import ModelMessage, ModelResponse
 
 from threadhold.fanout.outbox import Outbox
+from threadhold.runner.decisions import NewRequest
 from threadhold.runner.errors import ClaimLost, Unavailable
-from threadhold.runner.history import dumped
+from threadhold.runner.history import dumped, open_calls
+from threadhold.runner.ledger import EMPTY, Ledger, ledger_of
 from threadhold.runner.machine import RunStatus
 from threadhold.runner.meter import Meter
 from threadhold.runner.ports import Wires, WorkStore
-from threadhold.runner.records import Ended, InboxMessage, NewFact, Recorded, Start
+from threadhold.runner.records import Ended, HandedOver, InboxMessage, NewFact, Recorded, Start
 
 log = structlog.get_logger(__name__)
 
@@ -73,8 +76,18 @@ class Journal:
         self.waiting = False
         self.stopping = False
 
-    def begin_segment(self, messages: Sequence[ModelMessage]) -> None:
-        """Note where this segment's own messages begin: after those that it was given."""
+    def begin_segment(self, messages: Sequence[ModelMessage], *, given: int | None = None) -> None:
+        """Note where this segment's own messages begin: after those that it was given.
+
+        Args:
+            messages: the history at the first model request.
+            given: how many requests of it behind the last response were given; None for all.
+        """
+        if given is not None:
+            behind = max(
+                (i for i, each in enumerate(messages) if isinstance(each, ModelResponse)), default=-1
+            )
+            messages = messages[: behind + 1 + given]
         self._last = messages[-1] if messages else None
 
     async def note(
@@ -98,7 +111,10 @@ class Journal:
             ClaimLost: the claim is not the present one any more.
             HistoryRewritten: nobody can tell what is new in `messages`.
         """
-        await asyncio.shield(asyncio.ensure_future(self._note(facts, messages, delivered, shown)))
+        noting = asyncio.ensure_future(self._note(facts, messages, delivered, shown))
+        # Whoever waits may be cancelled; what becomes of the record is then seen by the next one.
+        noting.add_done_callback(lambda task: task.cancelled() or task.exception())
+        await asyncio.shield(noting)
 
     async def _note(
         self,
@@ -148,6 +164,27 @@ class Journal:
         start = self._start
         return await self._repeated(lambda: self._work.history(start.thread, chunks=start.history_chunks))
 
+    async def ledger(self, history: Sequence[ModelMessage]) -> Ledger:
+        """Return what the log knows of the calls that have no result in this history."""
+        calls = open_calls(history)
+        if not calls:
+            return EMPTY
+        start = self._start
+        facts = await self._repeated(lambda: self._work.call_facts(start.thread, calls=calls))
+        return ledger_of(facts)
+
+    async def partial(self, message: ModelMessage, *, current: Callable[[], bool]) -> None:
+        """Keep the response in progress, in case this process dies; best effort.
+
+        Args:
+            message: what it says so far.
+            current: tells whether it is still in progress once its turn has come.
+        """
+        async with self._lock:
+            if current() and self._rec_no:
+                with contextlib.suppress(ClaimLost, Unavailable):
+                    await self._work.partial(self._start, dumped([message])[0])
+
     async def inbox(self) -> list[InboxMessage]:
         """Return the messages that wait for this run."""
         return await self._repeated(lambda: self._work.inbox(self._start))
@@ -170,9 +207,7 @@ class Journal:
             HistoryRewritten: nobody can tell what is new in `messages`.
         """
         async with self._lock:
-            new = self._new(messages)
-            history = dumped(new)
-            await self._outbox.flush(FLUSH_S)
+            facts, history = await self._last_words(messages)
             fence, n = self._outbox.position
             data = {"live": {"fence": fence, "n": n}} | ({} if output is None else {"output": output})
             ended, nudge = await self._repeated(
@@ -181,7 +216,7 @@ class Journal:
                     status=status,
                     reason=reason,
                     error=error,
-                    facts=self.meter.describe(new),
+                    facts=facts,
                     history=history,
                     data=data,
                 )
@@ -189,6 +224,56 @@ class Journal:
         self.seq = ended.seq
         self._wires.announce(nudge)
         return ended
+
+    async def pause(self, requests: Sequence[NewRequest], *, messages: Sequence[ModelMessage]) -> bool:
+        """Close the attempt with requests to people; False when a stop came first.
+
+        Raises:
+            ClaimLost: the claim is not the present one any more.
+            HistoryRewritten: nobody can tell what is new in `messages`.
+        """
+        async with self._lock:
+            facts, history = await self._last_words(messages)
+            nudge = await self._repeated(
+                lambda: self._work.pause(self._start, requests=requests, facts=facts, history=history)
+            )
+        if nudge is None:
+            return False
+        self.seq = nudge.seq
+        self._wires.announce(nudge)
+        return True
+
+    async def hand_over(self, *, messages: Sequence[ModelMessage] | None) -> HandedOver:
+        """Give the run to another worker; it ends instead when a stop came first.
+
+        Raises:
+            ClaimLost: the claim is not the present one any more.
+            HistoryRewritten: nobody can tell what is new in `messages`.
+        """
+        async with self._lock:
+            facts, history = await self._last_words(messages)
+            done, nudge = await self._repeated(
+                lambda: self._work.hand_over(self._start, facts=facts, history=history)
+            )
+        self.seq = done.seq
+        self._wires.announce(nudge)
+        return done
+
+    async def release(self, *, cause: str) -> None:
+        """Give the claim up, so that the run is recorded as abandoned now rather than a ttl later.
+
+        Raises:
+            Unavailable: the database cannot be reached.
+        """
+        nudge = await self._work.release(self._start, cause=cause)
+        if nudge is not None:
+            self._wires.announce(nudge)
+
+    async def _last_words(self, messages: Sequence[ModelMessage] | None) -> tuple[list[NewFact], list[Any]]:
+        """Return what is new in the history, as facts and as JSON values, once the live frames are out."""
+        new = self._new(messages)
+        await self._outbox.flush(FLUSH_S)
+        return self.meter.describe(new), dumped(new)
 
     def _new(self, messages: Sequence[ModelMessage] | None) -> list[ModelMessage]:
         """Return what follows the last recorded message, which is looked for from the end: the agent may have dropped
@@ -214,4 +299,4 @@ class Journal:
                 )
                 await asyncio.sleep(RETRY_S)
                 if not self._trusted():
-                    raise ClaimLost(self._start.thread, self._start.fence) from error
+                    raise ClaimLost(self._start.thread, self._start.fence, away=True) from error

@@ -83,6 +83,21 @@ def advance(before: RunStatus, after: RunStatus) -> RunStatus:
     return after
 
 
+def is_resumable(status: RunStatus) -> bool:
+    """Tell whether a run in this status may go on as another attempt once something else has happened to it."""
+    return not is_final(status) and RunStatus.PENDING in RUN_TRANSITIONS[status]
+
+
+def is_replayable(status: RunStatus) -> bool:
+    """Tell whether a new run may repeat one in this status; the old one is never edited."""
+    return is_final(status)
+
+
+def is_archivable(status: RunStatus | None) -> bool:
+    """Tell whether a thread whose current run has this status (None: it has none) may be archived."""
+    return status is None or is_final(status)
+
+
 def is_final(status: RunStatus) -> bool:
     """Tell whether a run in this status has ended."""
     return not RUN_TRANSITIONS[status]
@@ -91,3 +106,15 @@ def is_final(status: RunStatus) -> bool:
 def is_active(status: RunStatus) -> bool:
     """Tell whether a run in this status occupies its thread."""
     return not is_final(status)
+
+
+def diagram() -> str:
+    """Return the table as a state diagram in Mermaid's notation, for the documentation."""
+    steps = [
+        f"    {before} --> {after}"
+        for before in RunStatus
+        for after in RunStatus
+        if after in RUN_TRANSITIONS[before]
+    ]
+    ends = [f"    {status} --> [*]" for status in RunStatus if is_final(status)]
+    return "\n".join(["stateDiagram-v2", f"    [*] --> {RunStatus.PENDING}", *steps, *ends])

@@ -4,34 +4,46 @@ Steering needs no queue inside the agent: each model request is preceded by one 
 is recorded as delivered, together with the history that shows it, before the model is called.
 """
 
+import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
 from typing import Any, Final
 
 from pydantic import TypeAdapter
-from pydantic_ai import ModelRetry, RunContext
+from pydantic_ai import DeferredToolRequests, DeferredToolResults, ModelRetry, RunContext
 from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering
 from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ToolFailed
 from pydantic_ai.messages import (
     AgentStreamEvent,
+    CustomEvent,
+    FunctionToolResultEvent,
+    ModelMessage,
+    ModelRequest,
+    ModelRequestPart,
     ModelResponse,
     PartDeltaEvent,
     TextPartDelta,
     ToolCallPart,
+    ToolReturn,
 )
 from pydantic_ai.models import ModelRequestContext
+from pydantic_ai.output import OutputContext
 from pydantic_ai.tools import ToolDefinition
 
 from threadhold.fanout.outbox import Outbox
+from threadhold.runner.drafts import draft_data
 from threadhold.runner.errors import Rejection, RunFailure
 from threadhold.runner.history import request_of
 from threadhold.runner.journal import Journal
 from threadhold.runner.meter import ARGS_CHARS_MAX
 from threadhold.runner.records import NewFact, Start
+from threadhold.runner.saying import Saying
 from threadhold.runner.storable import bounded
 
 RESULT_CHARS_MAX: Final = 16 * 1024
 ERROR_CHARS_MAX: Final = 2_000
+KEEP_EVERY_S: Final = 1.0
 _EVENT: Final[TypeAdapter[Any]] = TypeAdapter(AgentStreamEvent)
 
 
@@ -41,15 +53,25 @@ def event_data(event: Any) -> dict[str, Any]:
         delta = {"part_delta_kind": "text", "content_delta": event.delta.content_delta}
         return {"event_kind": "part_delta", "index": event.index, "delta": delta}
     try:
-        data: dict[str, Any] = _EVENT.dump_python(event, mode="json")
-    except ValueError:
-        # An application's own event may hold anything; a watcher is told that there was one, and the run goes on.
-        return {"event_kind": getattr(event, "event_kind", "custom"), "omitted": "not JSON"}
+        # Without warnings: events of capabilities may have been defined after the adapter was built.
+        data: dict[str, Any] = _EVENT.dump_python(event, mode="json", warnings=False)
+    except Exception:
+        # What a tool or a capability gave may be anything; a watcher is told that there was an event.
+        return {"event_kind": event.event_kind, "omitted": "not JSON"}
     return data
 
 
 class Interrupted(Exception):
-    """The way out of an agent whose run was asked to stop."""
+    """The way out of an agent whose run was asked to stop, or is handed over to another worker."""
+
+
+class Paused(Exception):
+    """The way out of an agent that waits for people: the calls it has deferred, and the history up to them."""
+
+    def __init__(self, deferred: DeferredToolRequests, messages: list[ModelMessage]) -> None:
+        super().__init__("the agent waits for people")
+        self.deferred = deferred
+        self.messages = messages
 
 
 class Observer(AbstractCapability[Any]):
@@ -59,6 +81,8 @@ class Observer(AbstractCapability[Any]):
         start: the run and its claim.
         journal: where facts and history go.
         outbox: where live frames go.
+        ready: returns when a model call or a tool may start; raises if none may any more.
+        doing: shows the call of a tool as under way in this process.
         clock: seconds, for latencies.
     """
 
@@ -68,34 +92,65 @@ class Observer(AbstractCapability[Any]):
         start: Start,
         journal: Journal,
         outbox: Outbox,
+        ready: Callable[[], Awaitable[None]],
+        doing: Callable[[str], AbstractContextManager[None]],
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._start = start
         self._journal = journal
         self._outbox = outbox
+        self._ready = ready
+        self._doing = doing
         self._clock = clock
         self._asked_at = 0.0
+        self._given: int | None = None
+        self._saying: Saying | None = None
+        self._said_at = 0.0
+        self._keeping: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._returned: list[ModelRequestPart] = []
+        self._leaving = False
+        self._idle = asyncio.Event()
+        self._tools = 0
         self.begun = False
+
+    @property
+    def asking(self) -> bool:
+        """Whether the model is being asked just now."""
+        return self._saying is not None
+
+    @property
+    def returned(self) -> list[ModelMessage]:
+        """What the tools of the present step have returned so far, as a request that is not in the history yet."""
+        return [ModelRequest(parts=list(self._returned))] if self._returned else []
+
+    def leave(self) -> None:
+        """Let no model call and no tool start any more; tools that run may end."""
+        self._leaving = True
 
     def get_ordering(self) -> CapabilityOrdering:
         """Stand next to the model and the tools, so that what is recorded is what really happened."""
         return CapabilityOrdering(position="innermost")
 
-    def begin_segment(self) -> None:
+    def begin_segment(self, *, given: int | None) -> None:
         """Expect the first model request of another `agent.run` within this attempt.
 
         Until it comes, nothing that the agent holds is new.
+
+        Args:
+            given: how many requests behind the last response were given, if calls of it are executed first; else None.
         """
         self.begun = False
+        self._given = given
 
     async def before_model_request(
         self, ctx: RunContext[Any], request_context: ModelRequestContext
     ) -> ModelRequestContext:
         """Record the request, and add what waits in the inbox to it."""
-        if not self.begun:
-            self.begun = True
-            self._journal.begin_segment(ctx.messages)
+        self._begin(ctx)
         await self._note(messages=ctx.messages)
+        self._returned.clear()
+        await self._enter()
         while self._journal.waiting:
             inbox = await self._journal.inbox()
             requests = [request_of(message) for message in inbox]
@@ -104,8 +159,26 @@ class Observer(AbstractCapability[Any]):
                 await self._note(delivered=inbox, shown=requests)
             for request in requests:
                 ctx.enqueue(request)
+        if self._leaving:
+            raise Interrupted
         self._asked_at = self._clock()
+        self._saying, self._said_at = Saying(), self._asked_at
         return request_context
+
+    def _begin(self, ctx: RunContext[Any]) -> None:
+        if not self.begun:
+            self.begun = True
+            self._journal.begin_segment(ctx.messages, given=self._given)
+
+    async def _enter(self) -> None:
+        """Return when something may start; what runs already may end first, if nothing may start any more."""
+        await self._ready()
+        if not self._leaving:
+            return
+        while self._tools:
+            self._idle.clear()
+            await self._idle.wait()
+        raise Interrupted
 
     async def _note(self, *facts: NewFact, **new: Any) -> None:
         """Record, and go no further if the run was asked to stop: no model call and no tool starts after that."""
@@ -115,6 +188,7 @@ class Observer(AbstractCapability[Any]):
 
     async def after_node_run(self, ctx: RunContext[Any], *, node: Any, result: Any) -> Any:
         """Record a response before any of its calls is executed; without calls it goes with what comes next."""
+        self._saying = None
         last = ctx.messages[-1] if ctx.messages else None
         if isinstance(last, ModelResponse) and self._asked_at:
             self._journal.meter.time(last, self._clock() - self._asked_at)
@@ -125,19 +199,75 @@ class Observer(AbstractCapability[Any]):
 
     async def on_event(self, ctx: RunContext[Any], *, event: Any) -> None:
         """Send a live frame; it never waits and never fails."""
+        if isinstance(event, CustomEvent):
+            # The application says of some events that they are for its own handlers, not for people.
+            if event.ui:
+                self._outbox.put("draft", draft_data(event), seq=self._journal.seq)
+            return
+        if isinstance(event, FunctionToolResultEvent):
+            self._returned.append(event.part)
+        elif self._saying is not None and self._saying.hear(event):
+            self._keep(self._saying)
         self._outbox.put("event", event_data(event), seq=self._journal.seq)
+
+    def _keep(self, saying: Saying) -> None:
+        """Store what is being said, within a second, in case this process dies."""
+        if self._timer is None:
+            delay = max(0.0, self._said_at + KEEP_EVERY_S - self._clock())
+            self._timer = asyncio.get_running_loop().call_later(delay, self._keep_now, saying)
+
+    def _keep_now(self, saying: Saying) -> None:
+        self._timer = None
+        if saying is not self._saying:
+            return
+        self._said_at = self._clock()
+        if self._keeping is not None and not self._keeping.done():
+            self._keep(saying)
+            return
+        partial = self._journal.partial(saying.message(), current=lambda: self._saying is saying)
+        self._keeping = asyncio.create_task(partial, name="keep what is being said")
+
+    async def handle_deferred_tool_calls(
+        self, ctx: RunContext[Any], *, requests: DeferredToolRequests
+    ) -> DeferredToolResults | None:
+        """Leave the agent: its run waits for people. What waits in the inbox goes on waiting."""
+        self._begin(ctx)
+        raise Paused(requests, [*ctx.messages, *self.returned])
 
     async def wrap_tool_execute(
         self, ctx: RunContext[Any], *, call: ToolCallPart, tool_def: ToolDefinition, args: Any, handler: Any
     ) -> Any:
         """Record a call before it runs and its outcome after; a crash in between leaves "outcome unknown"."""
+        return await self._counted(call, args, handler)
+
+    async def wrap_output_process(
+        self, ctx: RunContext[Any], *, output_context: OutputContext, output: Any, handler: Any
+    ) -> Any:
+        """Record a call of an output function as that of any tool: it may do anything."""
+        call = output_context.tool_call
+        if call is None or not output_context.has_function or ctx.partial_output:
+            return await handler(output)
+        return await self._counted(call, output, handler)
+
+    async def _counted(self, call: ToolCallPart, args: Any, handler: Any) -> Any:
+        """Execute a call when something may start, known as running until it has ended."""
+        await self._enter()
+        self._tools += 1
+        try:
+            return await self._executed(call, args, handler)
+        finally:
+            self._tools -= 1
+            self._idle.set()
+
+    async def _executed(self, call: ToolCallPart, args: Any, handler: Any) -> Any:
         facts = {"call_id": call.tool_call_id, "tool": call.tool_name}
         key = f"{self._start.run}:{call.tool_call_id}"
         called = {**facts, "args": bounded(call.args, chars=ARGS_CHARS_MAX), "idempotency_key": key}
         await self._note(NewFact(kind="tool_called", data=called))
         began = self._clock()
         try:
-            result = await handler(args)
+            with self._doing(call.tool_name):
+                result = await handler(args)
         except Exception as error:
             await self._tool_raised(facts, error)
             raise
@@ -146,7 +276,8 @@ class Observer(AbstractCapability[Any]):
             failure = RunFailure("the tool tried to end the process", reason="SystemExit")
             await self._tool_raised(facts, failure)
             raise failure from error
-        result_text = bounded(_plain(result), chars=RESULT_CHARS_MAX)
+        plain = _plain(result.return_value if isinstance(result, ToolReturn) else result)
+        result_text = bounded(plain, chars=RESULT_CHARS_MAX)
         took = round((self._clock() - began) * 1000, 1)
         await self._journal.note(_returned(facts, "ok", result=result_text, ms=took))
         return result
@@ -156,7 +287,7 @@ class Observer(AbstractCapability[Any]):
         text = str(error)[:ERROR_CHARS_MAX]
         match error:
             case ApprovalRequired() | CallDeferred():
-                return
+                await self._journal.note(_returned(facts, "deferred"))
             case Rejection():
                 await self._journal.note(_returned(facts, "retry", error=text))
                 raise ModelRetry(text) from error

@@ -1,20 +1,30 @@
 """The nouns of runs and threads, as values. They know no store, no clock and no transport."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar
 
-from threadhold.runner.machine import RunStatus
+from threadhold.runner.decisions import RequestKind, RequestStatus
+from threadhold.runner.machine import AttemptOutcome, RunStatus
+
+T = TypeVar("T")
 
 Disposition = Literal["started", "steered", "replied", "queued"]
 OnBusy = Literal["steer", "reject", "queue", "interrupt"]
 MessageState = Literal["waiting", "delivered", "returned"]
 Role = Literal["user", "approver", "operator"]
+Access = Literal["read", "write"]
+ThreadStatus = Literal["active", "completed", "archived"]
 Until = Literal["idle"]
+WatchKind = Literal["fact", "event", "draft"]
 
 MESSAGE_BYTES_MAX = 64 * 1024
 KEY_CHARS_MAX = 128
 INBOX_MAX = 100
+MEMBERS_MAX = 1000
+PAGE_BYTES_MAX = 1024 * 1024
+"""A page ends before what would begin beyond this many bytes; it has one thing at least."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +47,7 @@ class Thread:
     title: str | None
     metadata: dict[str, Any]
     state: Literal["idle", "busy", "paused"]
-    status: Literal["active", "completed", "archived"]
+    status: ThreadStatus
     current_run: str | None
     seq: int
     created_at: datetime
@@ -45,8 +55,21 @@ class Thread:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """Who may see a thread beside its owner, and whether they may do more than read."""
+
+    principal: str
+    access: Access
+    added_by: str
+    added_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One piece of work on a thread, from the message that starts it to its one end."""
+    """One piece of work on a thread, from the message that starts it to its one end.
+
+    `output` is what a completed run returned, where one run is asked for; lists of runs leave it out.
+    """
 
     id: str
     thread: str
@@ -61,6 +84,7 @@ class Run:
     created_at: datetime
     started_at: datetime | None
     ended_at: datetime | None
+    output: Any = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +135,95 @@ class StopReceipt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """A question, an approval or an outside call that a run waits for.
+
+    `args_hash` binds a decision to exactly these arguments; `answer` is the decision as JSON values.
+    """
+
+    id: str
+    thread: str
+    run: str
+    attempt: int
+    kind: RequestKind
+    call_id: str
+    tool: str
+    args: dict[str, Any]
+    args_hash: str
+    requested_by: str
+    other_only: bool
+    approvers: tuple[str, ...] | None
+    metadata: dict[str, Any]
+    status: RequestStatus
+    answer: dict[str, Any] | None
+    answered_by: str | None
+    answered_at: datetime | None
+    expires_at: datetime | None
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What an answer did: the decision on record, how many requests of the run are still open, and where it stands."""
+
+    request: str
+    thread: str
+    run: str
+    decision: dict[str, Any]
+    by: str
+    duplicate: bool
+    open: int
+    status: RunStatus
+    seq: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptRecord:
+    """One uninterrupted stretch of a run; immutable once it has an outcome."""
+
+    run: str
+    attempt: int
+    fence: int
+    worker: str
+    outcome: AttemptOutcome | None
+    cause: str | None
+    started_at: datetime
+    closed_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Why:
+    """Why a run stands where it stands: the run, its attempts, what became of its calls, and what it waits for.
+
+    `lost` is what was recorded of each holder that has gone, oldest first.
+    """
+
+    run: Run
+    attempts: tuple[AttemptRecord, ...]
+    tools: dict[str, str]
+    requests: tuple[Request, ...]
+    stop: dict[str, Any] | None
+    lost: tuple[dict[str, Any], ...]
+    claim: dict[str, Any] | None
+    has_worker: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerRecord:
+    """A worker process as it last said it was, and how many runs it holds."""
+
+    id: str
+    agents: tuple[str, ...]
+    capacity: int
+    running: int
+    host: str
+    pid: int
+    draining: bool
+    started_at: datetime
+    seen_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class InboxMessage:
     """A waiting message as a worker gets it."""
 
@@ -143,6 +256,26 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Fact:
+    """An entry of a thread's log: `seq` counts from 1 without a gap; `fence` is that of the newest claim by then."""
+
+    seq: int
+    run: str | None
+    fence: int
+    kind: str
+    data: dict[str, Any]
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page(Generic[T]):
+    """A part of what is on record; `next` is what the page after it begins behind, None if this is the last."""
+
+    items: Sequence[T]
+    next: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NewFact:
     """A fact that a run wants on its thread's log; the store gives it its `seq`."""
 
@@ -167,6 +300,14 @@ class Ended:
     status: RunStatus | None
     seq: int
     next_run: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandedOver:
+    """The answer to a hand-over: `stopped` means that a stop was asked for, so that the run has ended instead."""
+
+    outcome: Literal["handed_over", "stopped"]
+    seq: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,33 +1,50 @@
 """The Runner: everything that people and programs can do with threads and runs, on any replica."""
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import aclosing
-from dataclasses import replace
-from typing import Any, Literal, get_args
+from collections.abc import AsyncIterator, Collection
+from contextlib import aclosing, asynccontextmanager
+from datetime import datetime
+from typing import Any, get_args
 
 from threadhold.fanout.cursor import InvalidCursor, Position, parse_cursor
 from threadhold.fanout.frame import Delivery
 from threadhold.fanout.hub import Hub
 from threadhold.runner.app import Threadhold
-from threadhold.runner.content import checked_content, checked_key
-from threadhold.runner.errors import Closed, InvalidInput
+from threadhold.runner.content import (
+    checked_content,
+    checked_key,
+    checked_kinds,
+    checked_metadata,
+    checked_title,
+)
+from threadhold.runner.decisions import Decision, RequestStatus
+from threadhold.runner.errors import InvalidInput
+from threadhold.runner.holding import Holding, ThreadClaim
 from threadhold.runner.ids import canonical
-from threadhold.runner.machine import is_final
-from threadhold.runner.ports import MessageStore, RunStore, ThreadStore, Wires
-from threadhold.runner.records import Message, OnBusy, Principal, Receipt, Run, StopReceipt, Thread, Until
-from threadhold.runner.settle import settled
+from threadhold.runner.ports import LogStore, MessageStore, RequestStore, RunStore, ThreadStore, Wires
+from threadhold.runner.records import (
+    Message,
+    OnBusy,
+    Outcome,
+    Principal,
+    Receipt,
+    Request,
+    Thread,
+    ThreadStatus,
+    Until,
+    WatchKind,
+)
+from threadhold.runner.reviewing import PAGE_MAX
+from threadhold.runner.sharing import Sharing
+from threadhold.runner.spans import span
 
-WAIT_MAX_S = 60.0
-PAGE_MAX = 100
 
-
-class Runner:
+class Runner(Sharing):
     """Sends, stops and watches. It holds no state of its own: Postgres decides, Redis hastens.
 
     Args:
         app: the agents that may be sent to.
-        threads, messages, runs: the stores.
+        threads, messages, runs, requests, log: the stores.
+        holding: takes threads for code of this process.
         wires: hints to other processes.
         hub: this process's watchers.
     """
@@ -39,6 +56,9 @@ class Runner:
         threads: ThreadStore,
         messages: MessageStore,
         runs: RunStore,
+        requests: RequestStore,
+        log: LogStore,
+        holding: Holding,
         wires: Wires,
         hub: Hub,
     ) -> None:
@@ -46,14 +66,24 @@ class Runner:
         self._threads = threads
         self._messages = messages
         self._runs = runs
+        self._requests = requests
+        self._log = log
+        self._holding = holding
         self._wires = wires
         self._hub = hub
-        self._closed = False
 
     @property
     def agents(self) -> tuple[str, ...]:
         """The names of the agents that may be sent to, sorted."""
         return self.app.names
+
+    def thread_of_key(self, key: str, *, by: Principal) -> str:
+        """Return the id of the thread that belongs to a key of this principal's, whether it is there yet or not.
+
+        Raises:
+            InvalidInput: it is no key.
+        """
+        return self._threads.new_thread_id(by=by, key=checked_key(key))
 
     async def create_thread(
         self,
@@ -67,9 +97,10 @@ class Runner:
         """Make a thread, or return the one that the same call made before.
 
         Raises:
-            UnknownAgent, ThreadExists, Unavailable, Closed.
+            InvalidInput, UnknownAgent, ThreadExists, Unavailable, Closed.
         """
         self._check_open()
+        title, metadata = checked_title(title), checked_metadata(metadata)
         self.app.hosted(agent)
         id = canonical(thread, "thread") if thread else self._threads.new_thread_id(by=by, key=None)
         return await self._threads.create(id, agent=agent, title=title, metadata=metadata or {}, by=by)
@@ -83,8 +114,38 @@ class Runner:
         self._check_open()
         return await self._threads.get(canonical(thread, "thread"), by=by)
 
+    async def update_thread(
+        self,
+        thread: str,
+        *,
+        by: Principal,
+        title: str | None = None,
+        metadata: dict[str, Any] | None = None,
+        status: ThreadStatus | None = None,
+        unchanged_since: datetime | None = None,
+    ) -> Thread:
+        """Change what people see of a thread; an archived one takes no messages any more, for good.
+
+        Args:
+            thread: which.
+            by: who changes it.
+            title, metadata, status: what it is to be; None leaves a thing as it is.
+            unchanged_since: the thread's `updated_at` as the caller saw it; whatever happened since refuses the change.
+
+        Raises:
+            InvalidInput, NotFound, Forbidden, ThreadChanged, ThreadBusy, ThreadArchived, Unavailable, Closed.
+        """
+        self._check_open()
+        title, metadata = checked_title(title), checked_metadata(metadata)
+        if status is not None and status not in get_args(ThreadStatus):
+            raise InvalidInput(f"status is one of {', '.join(get_args(ThreadStatus))}", field="status")
+        id = canonical(thread, "thread")
+        return await self._threads.update(
+            id, title=title, metadata=metadata, status=status, unchanged_since=unchanged_since, by=by
+        )
+
     async def threads(self, *, by: Principal, before: str | None = None, limit: int = 20) -> list[Thread]:
-        """Return the principal's threads, newest first, at most `limit` (1 to 100), older than `before`."""
+        """Return the principal's threads by id, the highest first, at most `limit` (1 to 100), below `before`."""
         self._check_open()
         return await self._threads.list(by=by, before=before, limit=max(1, min(limit, PAGE_MAX)))
 
@@ -100,7 +161,8 @@ class Runner:
     ) -> Receipt:
         """Send a message: it starts a run, steers the running one, replies to a paused one, or waits for the next.
 
-        Durable when it returns. With a `key` it may be repeated: the same call gets the same receipt.
+        Durable when it returns. With a `key` it may be repeated: the same call gets the same receipt, with the run that
+        the message stands in by then.
 
         Args:
             thread: where to; None makes a thread for `agent`, the same one for the same key.
@@ -108,71 +170,101 @@ class Runner:
             by: who sends.
             key: at most 128 printable characters, unique per principal and thread.
             agent: whose thread to make if there is none of that id yet.
-            on_busy: what a message to a busy thread means; default "steer".
+            on_busy: what a message to a busy thread means; default as the agent has it, "steer" if it does not say.
 
         Raises:
             InvalidInput, NotFound, Forbidden, KeyConflict, ThreadExists, ThreadBusy, ThreadArchived, InboxFull,
             UnknownAgent, Unavailable, Closed.
         """
         self._check_open()
-        content, key, busy = checked_content(content), checked_key(key), _checked_on_busy(on_busy)
+        content, key = checked_content(content), checked_key(key)
         if thread is None and agent is None:
             raise InvalidInput("name a thread, or an agent to start one with", field="thread")
         if agent is not None:
             self.app.hosted(agent)
         target = canonical(thread, "thread") if thread else self._threads.new_thread_id(by=by, key=key)
-        receipt, nudge = await self._messages.send(
-            target, content, by=by, key=key, on_busy=busy, create_with=agent
-        )
+        busy = _checked_on_busy(on_busy or await self._on_busy(target, agent, by))
+        with span("send", thread=target) as tell:
+            receipt, nudge = await self._messages.send(
+                target, content, by=by, key=key, on_busy=busy, create_with=agent
+            )
+            tell(
+                message=receipt.message,
+                run=receipt.run,
+                disposition=receipt.disposition,
+                duplicate=receipt.duplicate,
+            )
         self._wires.announce(nudge)
         return receipt
+
+    async def _on_busy(self, thread: str, agent: str | None, by: Principal) -> OnBusy:
+        """Return what the thread's agent says; it is looked up only if some agent of this app does not steer."""
+        if all(self.app.hosted(name).on_busy == "steer" for name in self.app.names):
+            return "steer"
+        name = agent or (await self._threads.get(thread, by=by)).agent
+        return self.app.hosted(name).on_busy if name in self.app.names else "steer"
 
     async def message(self, message: str, *, by: Principal) -> Message:
         """Return a message and what has become of it: waiting, delivered to a run, or returned with a reason."""
         self._check_open()
         return await self._messages.get(message, by=by)
 
-    async def run(self, run: str, *, by: Principal) -> Run:
-        """Return a run."""
+    async def request(self, request: str, *, by: Principal) -> Request:
+        """Return a request."""
         self._check_open()
-        return await self._runs.get(run, by=by)
+        return await self._requests.get(request, by=by)
 
-    async def stop(
+    async def requests(
         self,
         *,
         by: Principal,
-        run: str | None = None,
+        status: RequestStatus | None = "open",
         thread: str | None = None,
-        key: str | None = None,
-        wait: float = 5.0,
-    ) -> StopReceipt:
-        """Stop a run, or whatever runs on a thread now. Recorded first; then waits up to `wait` seconds for the end.
+        before: str | None = None,
+        limit: int = 20,
+    ) -> list[Request]:
+        """Return requests that the principal may see, newest first, at most `limit` (1 to 100), older than `before`."""
+        self._check_open()
+        limit = max(1, min(limit, PAGE_MAX))
+        return await self._requests.list(by=by, status=status, thread=thread, before=before, limit=limit)
 
-        Repeating it changes nothing. A stop by `run` never hits a later run; one by `thread` needs a `key` for that.
+    async def answer(
+        self, request: str, decision: Decision, *, by: Principal, args_hash: str | None = None
+    ) -> Outcome:
+        """Answer a request, once; the run goes on when it was the last open one.
+
+        Durable when it returns. The same person's same answer again returns what was recorded.
+
+        Args:
+            request: its id.
+            decision: approve, edit or reject for an approval, reply or reject otherwise.
+            by: who decides.
+            args_hash: of the arguments that were looked at; another one is refused.
 
         Raises:
-            InvalidInput, NotFound, Forbidden, Unavailable, Closed.
+            InvalidInput, NotFound, Forbidden, OwnRequest, WrongDecision, ArgsChanged, AlreadyAnswered, RequestClosed,
+            Unavailable, Closed.
         """
         self._check_open()
-        if (run is None) == (thread is None):
-            raise InvalidInput("name either a run or a thread to stop", field="run")
-        receipt, nudge = await self._runs.stop(run=run, thread=thread, by=by, key=checked_key(key))
+        with span("answer", request=request, decision=decision.kind) as tell:
+            outcome, nudge = await self._requests.answer(request, decision, by=by, args_hash=args_hash)
+            tell(thread=outcome.thread, run=outcome.run, open=outcome.open, duplicate=outcome.duplicate)
         self._wires.announce(nudge)
-        if receipt.run is None:
-            return receipt
-        if not receipt.settled:
-            await settled(self._hub, self._runs, receipt, by=by, wait=max(0.0, min(wait, WAIT_MAX_S)))
-        return await self._stop_receipt(receipt, by=by)
+        return outcome
 
-    async def _stop_receipt(self, receipt: StopReceipt, *, by: Principal) -> StopReceipt:
-        """Return the receipt with how things stand now."""
-        assert receipt.run is not None
-        run, thread, tools = await asyncio.gather(
-            self._runs.get(receipt.run, by=by),
-            self._threads.get(receipt.thread, by=by),
-            self._runs.tools(receipt.run),
-        )
-        return replace(receipt, settled=is_final(run.status), status=run.status, seq=thread.seq, tools=tools)
+    @asynccontextmanager
+    async def claim(self, thread: str, *, by: Principal) -> AsyncIterator[ThreadClaim]:
+        """Hold an idle thread for code of one's own: `async with runner.claim(thread, by=me) as claim:`.
+
+        It is a run of kind `direct` on the record, with the same claim as an agent's: nobody else runs the thread, a
+        message waits for the run after it, and a stop or a lost claim sets `claim.lost`.
+
+        Raises:
+            NotFound, Forbidden, ThreadArchived, ThreadBusy, Unavailable, Closed.
+        """
+        self._check_open()
+        async with self._holding.claim(canonical(thread, "thread"), by=by) as claim:
+            yield claim
 
     async def position(self, thread: str, *, by: Principal, after: str | None = None) -> Position:
         """Return where a watch begins, after checking that the principal may watch.
@@ -196,7 +288,13 @@ class Runner:
             raise InvalidInput(str(error), field="after") from None
 
     async def watch(
-        self, thread: str, *, by: Principal, after: str | None = None, until: Until | None = None
+        self,
+        thread: str,
+        *,
+        by: Principal,
+        after: str | None = None,
+        until: Until | None = None,
+        kinds: Collection[WatchKind] | None = None,
     ) -> AsyncIterator[Delivery]:
         """Yield a thread's frames across its runs: each once, in order, without an unmarked gap.
 
@@ -205,35 +303,38 @@ class Runner:
             by: who watches; checked before the first frame.
             after: a cursor, "start", "head", or None for the start of the current or last run.
             until: "idle" ends the watch when the thread is idle or paused; None never ends by itself.
+            kinds: which frames to yield; None for all. `head`, `end` and the gaps that concern these kinds always
+                come, and `attempt` with the live ones.
 
         Raises:
             NotFound, InvalidInput, Unavailable, Closed.
         """
+        chosen = checked_kinds(kinds)
         begin = await self.position(thread, by=by, after=after)
-        async for delivery in self.frames(thread, begin, until=until):
+        async for delivery in self.frames(thread, begin, until=until, kinds=chosen):
             yield delivery
 
     async def frames(
-        self, thread: str, begin: Position, *, until: Until | None = None
+        self,
+        thread: str,
+        begin: Position,
+        *,
+        until: Until | None = None,
+        kinds: Collection[WatchKind] | None = None,
     ) -> AsyncIterator[Delivery]:
         """Yield frames after a position that `position` gave out. Access was checked there."""
-        id = canonical(thread, "thread")
-        async with aclosing(self._hub.watch(id, begin, until=until)) as deliveries:
+        id, chosen = canonical(thread, "thread"), checked_kinds(kinds)
+        async with aclosing(self._hub.watch(id, begin, until=until, kinds=chosen)) as deliveries:
             async for delivery in deliveries:
                 yield delivery
 
     async def aclose(self) -> None:
         """Take no more calls. Watches end; runs elsewhere go on."""
         self._closed = True
-        await asyncio.sleep(0)
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise Closed
+        await self._holding.aclose()
 
 
-def _checked_on_busy(on_busy: OnBusy | None) -> OnBusy:
-    chosen: Literal["steer", "reject", "queue", "interrupt"] = on_busy or "steer"
-    if chosen not in get_args(OnBusy):
+def _checked_on_busy(on_busy: OnBusy) -> OnBusy:
+    if on_busy not in get_args(OnBusy):
         raise InvalidInput(f"on_busy is one of {', '.join(get_args(OnBusy))}", field="on_busy")
-    return chosen
+    return on_busy
