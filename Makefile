@@ -14,12 +14,14 @@ PY := .venv/bin/python
 # Input that is piped into `make demo` belongs to the chat, so nothing before it may read it.
 PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore $(PY) -m pip install --no-warn-conflicts </dev/null
 FIGURE := $(PY) .ci/figure.py
+# Each process has servers of its own, so that two test files at a time know nothing of each other.
+SIDE_BY_SIDE := -n 2 --dist loadfile
 
 # A virtual environment knows its own path: one that was copied along with its checkout would run the other
 # checkout's code, so it is made anew. One that never said where it was made is taken as it is.
 MOVED := $(shell test ! -e .venv/.made-in || test "$$(cat .venv/.made-in)" = "$$(pwd -P)" || echo .venv-moved)
 
-.PHONY: help demo test check lint compose wheel coverage model bench clean .venv-moved
+.PHONY: help demo test check lint compose wheel coverage model bench proof chaos clean .venv-moved
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' Makefile
@@ -28,7 +30,7 @@ demo: .venv/.installed-demo ## Chat with a small local model: no key, nothing el
 	@exec .venv/bin/threadhold dev examples/demo.py:app --chat
 
 test: .venv/.installed-test ## Run the tests (ARGS="-k name" for some of them)
-	@mkdir -p build; rm -f build/test.xml; status=0; $(PY) -m pytest --junitxml=build/test.xml $(ARGS) || status=$$?; \
+	@mkdir -p build; rm -f build/test.xml; status=0; $(PY) -m pytest $(SIDE_BY_SIDE) --junitxml=build/test.xml $(ARGS) || status=$$?; \
 	$(FIGURE) test build/test.xml; exit $$status
 
 model: .venv/.installed-demo .venv/.installed-test ## Run the tests that talk to the small local model
@@ -36,7 +38,13 @@ model: .venv/.installed-demo .venv/.installed-test ## Run the tests that talk to
 	$(FIGURE) model build/model.xml; exit $$status
 
 bench: .venv/.installed-test ## Measure, each number beside its floor (ONLY=name for one)
-	@$(PY) -m benchmarks $(if $(ONLY),--only "$(ONLY)")
+	@$(PY) -m benchmarks $(if $(ONLY),--only "$(ONLY)") $(if $(MINUTES),--minutes "$(MINUTES)")
+
+proof: .venv/.installed-test ## Explore the model of the protocol at large bounds (minutes; faster with pypy3)
+	@$(firstword $(shell command -v pypy3 2>/dev/null) $(PY)) -m tests.model --bound large $(if $(ONLY),--only "$(ONLY)")
+
+chaos: .venv/.installed-test ## Kill, freeze, cut and fail over everything (SEED=1 MINUTES=2 BUG=name)
+	@$(PY) -m tests.chaos --seed $(or $(SEED),1) --minutes $(or $(MINUTES),2) $(if $(BUG),--bug "$(BUG)")
 
 check: lint compose wheel coverage ## What CI runs: style, types, layers, compose file, wheel, tests with coverage
 	@$(FIGURE) check build/check.xml
@@ -62,7 +70,7 @@ wheel: .venv/.installed-dev
 coverage: .venv/.installed-dev
 	@echo "check: tests with coverage"
 	@mkdir -p build; rm -f build/check.xml .coverage .coverage.*
-	@status=0; $(PY) -m coverage run -m pytest --junitxml=build/check.xml $(ARGS) || status=$$?; \
+	@status=0; $(PY) -m coverage run -m pytest $(SIDE_BY_SIDE) --junitxml=build/check.xml $(ARGS) || status=$$?; \
 	$(PY) -m coverage combine --quiet; $(PY) -m coverage report || test $$status -ne 0 || status=2; exit $$status
 
 clean: ## Remove .venv and everything built (.threadhold, your data, stays)

@@ -225,9 +225,13 @@ async def _attend(ctx: dict[str, Any], thread: str) -> None:
 
 
 async def dispatch(worker: Worker, queue: JobQueue) -> None:
-    """Run the dispatcher for ever, starting it anew with a growing delay when Redis fails. Runs are never touched."""
+    """Run the dispatcher until the worker leaves, starting it anew with a growing delay when Redis fails.
+
+    Runs are never touched. The flag counts rather than the cancellation alone, which a client of Redis that is just in
+    trouble may turn into an error of its own.
+    """
     delay = RESTART_FIRST_S
-    while True:
+    while not worker.leaving:
         began = asyncio.get_running_loop().time()
         try:
             await Dispatcher(worker, queue).async_run()

@@ -6,7 +6,25 @@ from typing import Any, Final
 
 import structlog
 
-QUIET: Final = ("arq", "asyncio", "httpcore", "httpx", "httpx2", "openai", "uvicorn", "websockets")
+CUT_BY_US: Final = "unexpected connection_lost() call"
+# One list for good: loggers that are in use already keep the one that they have.
+_processors: Final[list[Any]] = []
+QUIET: Final = (
+    "arq", "asyncio", "httpcore", "httpx", "httpx2", "mcp", "openai", "sse_starlette", "uvicorn", "websockets"
+)  # fmt: skip
+
+
+class _Stderr(logging.StreamHandler[Any]):
+    """Writes to whatever is the standard error then."""
+
+    @property
+    def stream(self) -> Any:
+        """The standard error of this moment; somebody may have replaced it."""
+        return sys.stderr
+
+    @stream.setter
+    def stream(self, value: Any) -> None:
+        pass
 
 
 def configure_logs(*, level: int = logging.INFO) -> None:
@@ -25,13 +43,14 @@ def configure_logs(*, level: int = logging.INFO) -> None:
         if terminal
         else [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(default=str)]
     )
+    _processors[:] = [*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter]
     structlog.configure(
-        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        processors=_processors,
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.stdlib.LoggerFactory(),
         cache_logger_on_first_use=True,
     )
-    handler = logging.StreamHandler(sys.stderr)
+    handler = _Stderr()
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared,
@@ -43,5 +62,15 @@ def configure_logs(*, level: int = logging.INFO) -> None:
     root.setLevel(level)
     for name in QUIET:
         logging.getLogger(name).setLevel(logging.WARNING)
+    logging.getLogger("asyncio").addFilter(_is_news)
     # The pool says with a traceback that it lost a connection; we say it in a line of our own.
     logging.getLogger("asyncpg").setLevel(logging.ERROR)
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Tell whether a record is worth a line.
+
+    The driver leaves an error that nobody reads behind each connection that we have cut: who waited for it has gone.
+    """
+    error = record.exc_info[1] if record.exc_info else None
+    return not (isinstance(error, ConnectionError) and CUT_BY_US in str(error))

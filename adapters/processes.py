@@ -1,4 +1,4 @@
-"""The processes of a stack: `dev`, `serve`, `worker`, `migrate`. Each runs until SIGINT or SIGTERM."""
+"""The processes of a stack: `dev`, `serve` and `worker` until SIGINT or SIGTERM, `migrate` and `audit` to their end."""
 
 import asyncio
 import signal
@@ -14,6 +14,7 @@ import structlog
 
 from threadhold.adapters.bootstrap import (
     Parts,
+    audit_database,
     disown_workers,
     make_runner,
     migrate_database,
@@ -23,12 +24,16 @@ from threadhold.adapters.bootstrap import (
 )
 from threadhold.adapters.embedded import EmbeddedError, Revival, Servers, start_servers
 from threadhold.adapters.http.app import create_api
+from threadhold.adapters.http.auth import Authenticate, bearer, local_principal
 from threadhold.adapters.http.gate import LOOPBACK
+from threadhold.adapters.http.quotas import Allowance
 from threadhold.adapters.http.server import ApiServer, listen
+from threadhold.adapters.identity.errors import IdentityMissing
+from threadhold.adapters.identity.verifying import verifier_of
 from threadhold.adapters.logs import configure_logs
+from threadhold.adapters.metrics.serving import metrics_port, serving_metrics
 from threadhold.adapters.settings import Settings
 from threadhold.runner.app import Threadhold
-from threadhold.runner.worker import Worker
 
 log = structlog.get_logger(__name__)
 
@@ -114,24 +119,37 @@ def _log_revival(revival: Revival) -> None:
 
 
 async def dev(
-    app: Threadhold, settings: Settings, *, host: str, port: int, target: str, on_ready: OnReady | None = None
+    app: Threadhold, settings: Settings, *, host: str, port: int, on_ready: OnReady | None = None
 ) -> None:
     """Run everything in one process: servers as needed, migrations, an API and a worker.
 
     Raises:
-        ListenError, EmbeddedError, Unavailable.
+        BadTokensFile, IdentityMissing, ListenError, EmbeddedError, Unavailable.
     """
     configure_logs()
     ending = asyncio.Event()
+    authenticate = how_to_authenticate(settings, host=host)
     listening = listen(host, port)
     try:
-        async with embedded_servers(settings, ending) as (ready, servers):
+        async with (
+            _metrics_port(settings) as metrics_at,
+            embedded_servers(settings, ending) as (ready, servers),
+        ):
             await migrate_database(ready)
-            async with open_parts(ready) as parts:
+            async with open_parts(ready) as parts, metrics_at(parts):
                 # The folder's lock proves that an earlier `dev` on this database is gone.
                 if servers.owned and settings.database_url is None:
                     await disown_workers(parts, named=DEV)
-                await _serve(app, parts, listening, ending, host=host, on_ready=on_ready, executing=True)
+                await _serve(
+                    app,
+                    parts,
+                    listening,
+                    ending,
+                    host=host,
+                    authenticate=authenticate,
+                    on_ready=on_ready,
+                    executing=True,
+                )
     finally:
         listening.close()
 
@@ -140,34 +158,55 @@ async def serve(app: Threadhold, settings: Settings, *, host: str, port: int) ->
     """Run an API replica.
 
     Raises:
-        ListenError, EmbeddedError, Unavailable.
+        BadTokensFile, IdentityMissing, ListenError, EmbeddedError, Unavailable.
     """
     configure_logs()
     ending = asyncio.Event()
+    authenticate = how_to_authenticate(settings, host=host)
     listening = listen(host, port)
     try:
         async with _stack(settings, ending) as parts:
-            await _serve(app, parts, listening, ending, host=host)
+            await _serve(app, parts, listening, ending, host=host, authenticate=authenticate)
     finally:
         listening.close()
 
 
-async def worker(app: Threadhold, settings: Settings, *, capacity: int, name: str | None = None) -> None:
-    """Run a worker.
+def how_to_authenticate(settings: Settings, *, host: str) -> Authenticate:
+    """Return how a server on this host tells who calls; one that only this machine can reach need not.
 
     Raises:
-        EmbeddedError, Unavailable.
+        BadTokensFile, IdentityMissing.
+    """
+    verifier = verifier_of(settings)
+    if verifier is not None:
+        return bearer(verifier)
+    if host not in LOOPBACK:
+        if not settings.open_access:
+            raise IdentityMissing(host)
+        log.warning("api_open", host=host, detail="every caller acts as 'local', who may do everything")
+    return local_principal
+
+
+def allowance_of(settings: Settings) -> Allowance:
+    """Return what each principal may have of a replica."""
+    return Allowance(
+        messages_per_minute=settings.messages_per_minute,
+        watches=settings.open_watches,
+        sockets=settings.open_sockets,
+    )
+
+
+async def worker(app: Threadhold, settings: Settings, *, capacity: int, name: str | None = None) -> None:
+    """Run a worker, until it is told to end or an operator drains it.
+
+    Raises:
+        MetricsPortError, EmbeddedError, Unavailable.
     """
     configure_logs()
     ending = asyncio.Event()
     _end_when_told(ending)
     async with _stack(settings, ending) as parts:
-        id = worker_id(name)
-        async with running_worker(app, parts, id=id, capacity=capacity):
-            log.info("worker_ready", worker=id, agents=list(app.names), capacity=capacity)
-            await ending.wait()
-            log.info("worker_ending", worker=id)
-    log.info("worker_ended", worker=id)
+        await _work(app, parts, ending, id=worker_id(name), capacity=capacity)
 
 
 async def migrate(settings: Settings) -> list[str]:
@@ -180,13 +219,39 @@ async def migrate(settings: Settings) -> list[str]:
         return await migrate_database(ready)
 
 
+async def audit(settings: Settings) -> list[dict[str, Any]]:
+    """Return every broken invariant of the database.
+
+    Raises:
+        EmbeddedError, Unavailable.
+    """
+    async with embedded_servers(settings, asyncio.Event()) as (ready, _):
+        if settings.database_url is None:
+            await migrate_database(ready)
+        return await audit_database(ready)
+
+
+MetricsAt = Callable[[Parts], AbstractAsyncContextManager[None]]
+
+
+@asynccontextmanager
+async def _metrics_port(settings: Settings) -> AsyncIterator[MetricsAt]:
+    """Take the port for metrics, if there is to be one, before anything else is started; yield what serves on it.
+
+    Raises:
+        MetricsPortError: it cannot be had.
+    """
+    with metrics_port(settings.metrics_host, settings.metrics_port) as listening:
+        yield lambda parts: serving_metrics(parts.metrics, listening, host=settings.metrics_host)
+
+
 @asynccontextmanager
 async def _stack(settings: Settings, ending: asyncio.Event) -> AsyncIterator[Parts]:
     """Open the parts; an embedded database is migrated on the way, one of yours is not."""
-    async with embedded_servers(settings, ending) as (ready, _):
+    async with _metrics_port(settings) as metrics_at, embedded_servers(settings, ending) as (ready, _):
         if settings.database_url is None:
             await migrate_database(ready)
-        async with open_parts(ready) as parts:
+        async with open_parts(ready) as parts, metrics_at(parts):
             yield parts
 
 
@@ -197,6 +262,7 @@ async def _serve(
     ending: asyncio.Event,
     *,
     host: str,
+    authenticate: Authenticate,
     on_ready: OnReady | None = None,
     executing: bool = False,
 ) -> None:
@@ -204,12 +270,21 @@ async def _serve(
     _end_when_told(ending)
     drain = asyncio.Event()
     runner = make_runner(app, parts)
-    if host not in LOOPBACK:
-        log.warning(
-            "api_open", host=host, detail="there is no authentication yet: every caller acts as 'local'"
-        )
-    hosts = LOOPBACK if host in LOOPBACK else None
-    api = create_api(runner, health=parts.health, drain=drain, hosts=hosts)
+    # Where a token is needed, no page can do anything by giving this server a name of its own; a proxy has one.
+    hosts = LOOPBACK if host in LOOPBACK and authenticate is local_principal else None
+    api = create_api(
+        runner,
+        health=parts.health,
+        drain=drain,
+        origins=parts.settings.allowed_origins,
+        hosts=hosts,
+        authenticate=authenticate,
+        allowance=allowance_of(parts.settings),
+        # A deployment's own frontend is at `/`; a page where tokens are typed does not go beside it unasked.
+        page=executing,
+        metrics=parts.metrics,
+        show_metrics=parts.settings.metrics_port is None,
+    )
     server = ApiServer(api, listening=listening, drain=drain)
     if (unready := (await parts.health()).postgres) is not None:
         log.warning("database_not_ready", detail=unready)
@@ -230,10 +305,57 @@ async def _serve(
     log.info("api_ended", url=url)
 
 
-def _dev_worker(app: Threadhold, parts: Parts) -> AbstractAsyncContextManager[Worker]:
+@asynccontextmanager
+async def _dev_worker(app: Threadhold, parts: Parts) -> AsyncIterator[None]:
+    """Run a worker beside the API; when an operator drains it, only the worker leaves."""
     settings = parts.settings.model_copy(update={"grace": min(parts.settings.grace, DEV_GRACE)})
-    id = worker_id(DEV)
-    return running_worker(app, replace(parts, settings=settings), id=id, capacity=settings.capacity)
+    own = replace(parts, settings=settings)
+    leaving, ready = asyncio.Event(), asyncio.Event()
+    working = asyncio.create_task(
+        _work(app, own, leaving, id=worker_id(DEV), capacity=settings.capacity, ready=ready), name="worker"
+    )
+    started = asyncio.create_task(ready.wait())
+    try:
+        await asyncio.wait({working, started}, return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            await working
+        yield
+    finally:
+        started.cancel()
+        leaving.set()
+        await working
+
+
+async def _work(
+    app: Threadhold,
+    parts: Parts,
+    ending: asyncio.Event,
+    *,
+    id: str,
+    capacity: int,
+    ready: asyncio.Event | None = None,
+) -> None:
+    """Take threads until `ending` is set or an operator drains this worker; then hand over what runs."""
+    async with running_worker(app, parts, id=id, capacity=capacity) as worker:
+        log.info("worker_ready", worker=id, agents=list(app.names), capacity=capacity)
+        if ready is not None:
+            ready.set()
+        await _first(ending.wait(), worker.drained())
+        asked_by = "signal" if ending.is_set() else "operator"
+        log.info("worker_ending", worker=id, asked_by=asked_by, runs=worker.running)
+    log.info("worker_ended", worker=id)
+    if ready is not None and asked_by == "operator":
+        log.warning("no_worker_here", detail="the API stays; messages wait for another worker")
+
+
+async def _first(*waits: Coroutine[Any, Any, Any]) -> None:
+    """Return when one of these is over; the others are cancelled."""
+    tasks = [asyncio.create_task(wait) for wait in waits]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
 
 
 def _end_when_told(ending: asyncio.Event) -> None:

@@ -95,7 +95,7 @@ async def chat_with_dev(
             ready = await _ready(child, log)
             url = str(ready["url"])
             terminal.line(f"ready: {url} after {time.monotonic() - started:.1f} s", "dim")
-            async with Client(url) as client:
+            async with Client(url, token=settings.shown_token) as client:
                 name = await agent_or_only(client, _agent(agent, ready["agents"]))
                 terminal.line(
                     f"talking to: {name} (its model may take some seconds for its first answer)", "dim"

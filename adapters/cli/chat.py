@@ -5,16 +5,19 @@ import signal
 from contextlib import aclosing, suppress
 from typing import Any, Final
 
+from threadhold.adapters.cli.deciding import VERBS, first_for, how_to_type, typed
 from threadhold.adapters.cli.failure import FAILED, INTERRUPTED, OK, CliError
 from threadhold.adapters.cli.lines import TERMINAL_BYTES_MAX, Lines
 from threadhold.adapters.cli.program import program
 from threadhold.adapters.cli.terminal import Terminal
 from threadhold.adapters.cli.view import ChatView
 from threadhold.adapters.client import Client, ClientError, Watched
+from threadhold.runner.errors import InvalidInput
 
 HELP: Final = (
     "Type a message; while the agent answers, it is told at its next step. "
-    "/stop stops the run, /new starts another thread, /quit leaves, Ctrl-C stops a run or leaves."
+    "When it asks you something, what you type is the answer; /approve, /edit JSON and /reject [REASON] decide on what "
+    "it wants to do. /stop stops the run, /new starts another thread, /quit leaves, Ctrl-C stops a run or leaves."
 )
 PROMPT: Final = "> "
 NOTHING_RUNS: Final = "(nothing runs)"
@@ -133,11 +136,11 @@ class Chat:
             text = await self._message_of(line)
             if self._leave.is_set():
                 break
-            if text is None:
-                continue
-            self._terminal.line(f"{PROMPT}{text}", "bold")
-            await self._send(text)
-            await self._follow(until_idle=True)
+            if text is not None:
+                self._terminal.line(f"{PROMPT}{text}", "bold")
+                await self._send(text)
+            if self._view.busy:
+                await self._follow(until_idle=True)
             if self._view.failed:
                 code = FAILED
             if self._interrupted:
@@ -189,6 +192,10 @@ class Chat:
         return None
 
     async def _obey(self, command: str) -> None:
+        verb, _, rest = command.partition(" ")
+        if verb in VERBS:
+            await self._answer(verb, rest.strip())
+            return
         match command:
             case "/stop":
                 await self._stop()
@@ -202,11 +209,27 @@ class Chat:
             case "/help":
                 self._terminal.line(HELP, "dim")
             case _:
-                known = "/stop, /new, /quit, /help"
+                known = "/stop, /approve, /edit, /reject, /new, /quit, /help"
                 self._note(
                     f"not sent: {command.split()[0]} is no command ({known}); "
                     "begin with // to send a text that begins with /"
                 )
+
+    async def _answer(self, verb: str, rest: str) -> None:
+        """Decide on the oldest request that the command can be meant for."""
+        asked = first_for(verb, self._view.open.values())
+        if asked is None:
+            self._note("(nothing waits for that)")
+            return
+        try:
+            outcome = await self._client.answer(asked.id, typed(verb, rest), args_hash=asked.args_hash)
+        except (CliError, ClientError, InvalidInput) as error:
+            self._note(f"not answered: {error.message}")
+        else:
+            self._view.open.pop(asked.id, None)
+            # A watch that runs beside tells what follows; otherwise it is to be followed from here.
+            if self._watching is None:
+                self._view.busy = not outcome.open
 
     async def _sent(self, line: str) -> None:
         """Send, and show a refusal; the conversation goes on after one."""
@@ -265,6 +288,8 @@ class Chat:
             self._prompted = False
         for piece in pieces:
             self._terminal.piece(piece)
+        if watched.frame.data.get("fact") == "paused" and self._view.open:
+            self._terminal.line(how_to_type(self._view.open.values()), "dim")
         if watched.frame.kind in ("fact", "head"):
             self._prompt()
 

@@ -1,29 +1,27 @@
 """chat, send, tail, stop: the commands that talk to an API replica."""
 
-import asyncio
 import os
-from collections.abc import Callable, Coroutine
 from contextlib import aclosing
 from dataclasses import asdict
-from typing import Annotated, Any, Literal
+from typing import Annotated, Final
 
 import typer
 
 from threadhold.adapters.cli.chat import Chat, agent_or_only
+from threadhold.adapters.cli.connected import AsJson, Url, with_client
+from threadhold.adapters.cli.deciding import options
 from threadhold.adapters.cli.failure import FAILED, OK
 from threadhold.adapters.cli.lines import Lines, stdin_text
+from threadhold.adapters.cli.program import program
 from threadhold.adapters.cli.terminal import Terminal
 from threadhold.adapters.cli.trace import trace_line
 from threadhold.adapters.cli.view import ChatView
-from threadhold.adapters.client import Client
-from threadhold.adapters.settings import Settings
-from threadhold.runner.records import Receipt, StopReceipt
+from threadhold.adapters.client import Client, ClientError
+from threadhold.runner.content import checked_kinds
+from threadhold.runner.errors import InvalidInput
+from threadhold.runner.records import OnBusy, Receipt, StopReceipt, Until, WatchKind
 
-Url = Annotated[str | None, typer.Option(help="The API; default THREADHOLD_URL or http://127.0.0.1:8000.")]
-AsJson = Annotated[
-    bool, typer.Option("--json", help="One JSON object per line on stdout, errors as JSON on stderr.")
-]
-Busy = Literal["steer", "reject", "queue", "interrupt"]
+STOP_WAIT_S: Final = 5.0
 
 
 def register(app: typer.Typer) -> None:
@@ -49,7 +47,7 @@ def chat(
         conversation = Chat(client, terminal, Lines(0), agent=name or agent, thread=thread)
         return await conversation.run(interactive=os.isatty(0))
 
-    _with_client(url, talk)
+    with_client(url, talk)
 
 
 def send(
@@ -58,7 +56,7 @@ def send(
     key: Annotated[
         str | None, typer.Option(help="The same key again is the same message, sent once.")
     ] = None,
-    on_busy: Annotated[Busy | None, typer.Option(help="What it means to a thread that is busy.")] = None,
+    on_busy: Annotated[OnBusy | None, typer.Option(help="What it means to a thread that is busy.")] = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait for the answer and print it.")] = True,
     as_json: AsJson = False,
     url: Url = None,
@@ -77,7 +75,7 @@ def send(
         _explain(terminal, receipt, wait=wait)
         return await _answer(client, terminal, receipt.thread, content) if wait else OK
 
-    _with_client(url, deliver)
+    with_client(url, deliver)
 
 
 def _explain(terminal: Terminal, receipt: Receipt, *, wait: bool) -> None:
@@ -93,12 +91,19 @@ async def _answer(client: Client, terminal: Terminal, thread: str, content: str)
     """Print the thread until it is idle, and return the exit code."""
     view = ChatView()
     view.expect(content)
-    async with aclosing(client.watch(thread, until="idle")) as frames:
-        async for watched in frames:
-            terminal.record(watched.fields)
-            pieces = view.feed(watched.frame)
-            for piece in [] if terminal.as_json else pieces:
-                terminal.piece(piece)
+    try:
+        async with aclosing(client.watch(thread, until="idle")) as frames:
+            async for watched in frames:
+                terminal.record(watched.fields)
+                pieces = view.feed(watched.frame)
+                for piece in [] if terminal.as_json else pieces:
+                    terminal.piece(piece)
+    except ClientError:
+        terminal.end_line()
+        terminal.note(f"the message is kept; to go on: {program()} tail {thread}")
+        raise
+    for asked in view.open.values():
+        terminal.note(f"to answer: {program()} answer {asked.id} {options(asked.kind)}")
     return FAILED if view.failed else OK
 
 
@@ -111,14 +116,23 @@ def tail(
     until_idle: Annotated[
         bool, typer.Option("--until-idle", help="End when the thread is idle or paused.")
     ] = False,
+    kind: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="fact|event|draft",
+            help="Only these frames, and what says where the watch stands; may be given again.",
+        ),
+    ] = None,
     as_json: AsJson = False,
     url: Url = None,
 ) -> None:
     """Print what happens on a thread, one line per frame."""
+    kinds = _checked(kind)
     terminal = Terminal(as_json=as_json)
 
     async def follow(client: Client) -> int:
-        frames = client.watch(thread, after=after, until="idle" if until_idle else None)
+        until: Until | None = "idle" if until_idle else None
+        frames = client.watch(thread, after=after, until=until, kinds=kinds)
         async with aclosing(frames):
             async for watched in frames:
                 terminal.record(watched.fields)
@@ -127,29 +141,59 @@ def tail(
                     terminal.line(*line)
         return OK
 
-    _with_client(url, follow)
+    with_client(url, follow)
+
+
+def _checked(kind: list[str] | None) -> frozenset[WatchKind] | None:
+    try:
+        return checked_kinds(kind or None)
+    except InvalidInput as error:
+        raise typer.BadParameter(error.message, param_hint="--kind") from None
 
 
 def stop(
     thread: Annotated[str | None, typer.Argument(help="Whatever runs there now.")] = None,
     run: Annotated[str | None, typer.Option(help="This run, and never a later one.")] = None,
-    wait: Annotated[float, typer.Option(min=0, max=60, help="Seconds to wait for the end.")] = 5.0,
+    all_runs: Annotated[
+        bool, typer.Option("--all", help="All runs in progress, at most 10,000, newest first; does not wait.")
+    ] = False,
+    agent: Annotated[str | None, typer.Option(help="All runs of this agent, as --all with its name.")] = None,
+    principal: Annotated[
+        str | None, typer.Option(help="All runs for this principal; somebody else is for operators to name.")
+    ] = None,
+    wait: Annotated[
+        float | None,
+        typer.Option(min=0, max=60, help="Seconds to wait for the end.", show_default=f"{STOP_WAIT_S:g}"),
+    ] = None,
     key: Annotated[str | None, typer.Option(help="The same key again stops nothing new.")] = None,
     as_json: AsJson = False,
     url: Url = None,
 ) -> None:
     """Stop a run. Exits with 1 if it has not ended after --wait seconds; the stop is recorded anyway."""
-    if (thread is None) == (run is None):
-        raise typer.BadParameter("name either a THREAD or a --run")
+    many = all_runs or agent is not None or principal is not None
+    if [thread is not None, run is not None, many].count(True) != 1:
+        raise typer.BadParameter("name either a THREAD, a --run, or many by --agent, --principal or --all")
+    if many and (key is not None or wait is not None):
+        raise typer.BadParameter("--key and --wait go with a THREAD or a --run")
+    seconds = STOP_WAIT_S if wait is None else wait
     terminal = Terminal(as_json=as_json)
 
     async def halt(client: Client) -> int:
-        receipt = await client.stop(run=run, thread=thread, key=key, wait=wait)
+        receipt = await client.stop(run=run, thread=thread, key=key, wait=seconds)
         terminal.record({"stop": asdict(receipt)})
         terminal.line(_stopped(receipt))
-        return OK if receipt.settled or wait == 0 else FAILED
+        return OK if receipt.settled or seconds == 0 else FAILED
 
-    _with_client(url, halt)
+    async def halt_all(client: Client) -> int:
+        receipts = await client.stop_all(agent=agent, principal=principal)
+        for receipt in receipts:
+            terminal.record({"stop": asdict(receipt)})
+            terminal.line(_stopped(receipt))
+        if not receipts:
+            terminal.line("nothing runs")
+        return OK
+
+    with_client(url, halt_all if many else halt)
 
 
 def _stopped(receipt: StopReceipt) -> str:
@@ -159,13 +203,3 @@ def _stopped(receipt: StopReceipt) -> str:
     if not receipt.settled:
         return f"run {receipt.run}: the stop is recorded, the run has not ended yet{tools}"
     return f"run {receipt.run}: {receipt.status or 'ended'}{tools}"
-
-
-def _with_client(url: str | None, use: Callable[[Client], Coroutine[Any, Any, int]]) -> None:
-    """Run a command with a client and exit with its code."""
-
-    async def main() -> int:
-        async with Client(url or Settings().url) as client:
-            return await use(client)
-
-    raise typer.Exit(asyncio.run(main()))

@@ -6,19 +6,29 @@ from typing import Final
 
 import typer
 
-from threadhold.adapters.cli import client_commands, process_commands
+from threadhold.adapters.cli import (
+    client_commands,
+    inspection_commands,
+    operator_commands,
+    process_commands,
+    ps_command,
+)
 from threadhold.adapters.cli.failure import EXIT_CODES, INTERRUPTED, failure_of
 from threadhold.adapters.cli.terminal import Terminal
+from threadhold.adapters.mcp import command as mcp_command
 
 app: Final = typer.Typer(
     name="threadhold",
     help=f"Run pydantic-ai agents in durable, shared threads. {EXIT_CODES}",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 process_commands.register(app)
 client_commands.register(app)
+ps_command.register(app)
+operator_commands.register(app)
+inspection_commands.register(app)
+mcp_command.register(app)
 
 
 def main() -> None:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
+from threadhold.adapters.replies import PASSING
 from threadhold.adapters.settings import Settings
 
 OK: Final = 0
@@ -18,8 +19,7 @@ INTERRUPTED: Final = 130
 EXIT_CODES: Final = (
     "Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 server or database not reachable."
 )
-_AWAY_CODES: Final = frozenset({"unreachable", "unavailable", "closed", "overloaded", "draining"})
-_USAGE_CODES: Final = frozenset({"bad_target", "bad_url", "invalid_settings", "usage"})
+_USAGE_CODES: Final = frozenset({"bad_target", "bad_token", "bad_url", "invalid_settings", "usage"})
 # A rule about several settings names them as fields; people know them as variables.
 _FIELDS: Final = re.compile(rf"\b({'|'.join(Settings.model_fields)})\b")
 
@@ -55,6 +55,7 @@ def failure_of(error: BaseException) -> Failure:
     if isinstance(code, str):
         data = getattr(error, "data", None)
         message = str(getattr(error, "message", None) or error) or code
+        message += " (commands show the token in THREADHOLD_TOKEN)" if code == "unauthenticated" else ""
         data = data if isinstance(data, dict) else {}
         return Failure(code=code, message=message, exit_code=exit_code_of(code), data=data)
     frames = traceback.extract_tb(error.__traceback__)
@@ -65,7 +66,7 @@ def failure_of(error: BaseException) -> Failure:
 
 def exit_code_of(code: str) -> int:
     """Return the exit code of a typed error."""
-    if code in _AWAY_CODES:
+    if code in PASSING:
         return AWAY
     return USAGE if code in _USAGE_CODES else FAILED
 

@@ -1,18 +1,17 @@
-"""dev, serve, worker, migrate: the commands that are processes of a stack."""
+"""dev, serve, worker, migrate, audit: the commands that are processes of a stack."""
 
 import asyncio
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
-from threadhold.adapters.cli.background import Report, chat_with_dev, end_with_parent
-from threadhold.adapters.cli.failure import OK
+from threadhold.adapters.cli.background import PORT, Report, chat_with_dev, end_with_parent
+from threadhold.adapters.cli.failure import FAILED, OK
 from threadhold.adapters.cli.program import program
 from threadhold.adapters.cli.terminal import Terminal
 from threadhold.adapters.logs import configure_logs
 from threadhold.adapters.settings import Settings
 
-PORT: Final = 8000
 Target = Annotated[str, typer.Argument(metavar="TARGET", help="module:app or path/file.py:app")]
 Host = Annotated[str, typer.Option(help="The address to listen on.")]
 Capacity = Annotated[int | None, typer.Option(min=1, max=10_000, help="How many runs at once.")]
@@ -25,6 +24,7 @@ def register(app: typer.Typer) -> None:
     app.command()(serve)
     app.command()(worker)
     app.command()(migrate)
+    app.command()(audit)
 
 
 def dev(
@@ -66,7 +66,7 @@ async def _dev(target: str, settings: Settings, terminal: Terminal, *, host: str
         at = "" if url == settings.url else f" --url {url}"
         terminal.line(f"next:  {program()} chat {app.names[0]}{at}   (Ctrl-C ends everything)")
 
-    await processes.dev(app, settings, host=host, port=port, target=target, on_ready=on_ready)
+    await processes.dev(app, settings, host=host, port=port, on_ready=on_ready)
 
 
 def _supervised(target: str, settings: Settings, *, host: str, port: int) -> None:
@@ -82,7 +82,7 @@ def _supervised(target: str, settings: Settings, *, host: str, port: int) -> Non
         async def on_ready(url: str) -> None:
             report.ready(url, app.names)
 
-        processes.run(processes.dev(app, settings, host=host, port=port, target=target, on_ready=on_ready))
+        processes.run(processes.dev(app, settings, host=host, port=port, on_ready=on_ready))
     except Exception as error:
         raise typer.Exit(report.failed(error)) from error
 
@@ -122,6 +122,23 @@ def migrate(as_json: AsJson = False) -> None:
     terminal.record({"applied": applied})
     terminal.line(f"applied: {', '.join(applied)}" if applied else "the database is up to date")
     raise typer.Exit(OK)
+
+
+def audit(as_json: AsJson = False) -> None:
+    """Look for broken invariants in the database. Exits with 1 if there is one."""
+    from threadhold.adapters import processes
+
+    configure_logs()
+    broken = processes.run(processes.audit(Settings()))
+    terminal = Terminal(as_json=as_json)
+    for each in broken:
+        terminal.record({"broken": each})
+        terminal.line(
+            f"broken: {each['invariant']} (thread {each['thread_id']}, {each['detail']})", "bold red"
+        )
+    if not broken:
+        terminal.line("no broken invariant")
+    raise typer.Exit(FAILED if broken else OK)
 
 
 def _with_capacity(settings: Settings, capacity: int | None) -> Settings:

@@ -4,9 +4,18 @@ import json
 from typing import Any, Final
 
 from threadhold.fanout.frame import Frame
+from threadhold.runner.records import Fact
 
 WIDTH_MAX: Final = 200
-_STYLES: Final = {"fact": "bold", "gap": "yellow", "end": "green"}
+# What to say first of a fact, before the end of the line cuts it off.
+_FIRST: Final = {
+    "request_opened": ("kind", "tool", "args", "request"),
+    "request_answered": ("by", "decision", "tool", "args", "value", "reason", "request"),
+    "attempt_closed": ("attempt", "outcome", "cause", "text", "worker"),
+    "run_ended": ("status", "reason", "error"),
+    "draft": ("name",),
+}
+_STYLES: Final = {"fact": "bold", "gap": "yellow", "end": "green", "draft": "cyan"}
 
 
 def trace_line(frame: Frame) -> tuple[str, str] | None:
@@ -15,10 +24,29 @@ def trace_line(frame: Frame) -> tuple[str, str] | None:
         return None
     data = dict(frame.data)
     place = f"~{frame.n}" if frame.is_live else f"#{frame.seq}"
-    name = str(data.pop("fact", None) or data.pop("event_kind", None) or frame.kind)
-    detail = _detail(data)
+    said = data.pop("fact", None) or data.pop("event_kind", None)
+    name = str(frame.kind if frame.kind == "draft" else said or frame.kind)
+    first = {key: data[key] for key in _FIRST.get(name, ()) if key in data}
+    detail = _detail(first | data)
     text = f"{frame.at[11:23]:12} {place:>8} {name:18} {detail}"
     return text.rstrip()[:WIDTH_MAX], _STYLES.get(frame.kind, "dim")
+
+
+def fact_line(fact: Fact) -> str:
+    """Return a fact as the line that a watcher of it is shown."""
+    frame = Frame(
+        thread="",
+        run=fact.run,
+        fence=fact.fence,
+        n=0,
+        seq=fact.seq,
+        kind="fact",
+        at=fact.at.isoformat(timespec="milliseconds"),
+        data={"fact": fact.kind, **fact.data},
+    )
+    line = trace_line(frame)
+    assert line is not None
+    return line[0]
 
 
 def _detail(data: dict[str, Any]) -> str:

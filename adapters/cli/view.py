@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from threadhold.adapters.cli.deciding import Asked
 from threadhold.fanout.frame import Frame
 
 Style = Literal["answer", "tool", "note", "error", "other"]
@@ -28,13 +29,19 @@ class Piece:
 class ChatView:
     """Follows one thread.
 
-    `busy` tells whether a run is in progress, as far as the frames say; `failed`, how the last one ended.
+    `failed` tells how the last run ended; `open`, what the present one waits for, by id.
     """
 
     def __init__(self) -> None:
-        self.busy = False
+        self._runs = False
+        self._sent = False
         self.failed = False
+        self.open: dict[str, Asked] = {}
+        self._said = ""
+        self._resumed = False
         self._expected: Counter[str] = Counter()
+        # Calls of the present run that were shown and then deferred: they are called again when it goes on.
+        self._deferred: set[str] = set()
         self._open_line = False
         self._shown = ""
         self._lost = False
@@ -44,22 +51,34 @@ class ChatView:
             "message_returned": self._message_returned,
             "run_started": self._run_started,
             "attempt_started": self._attempt_started,
+            "attempt_closed": self._attempt_closed,
             "model_called": self._model_called,
             "tool_called": self._tool_called,
             "tool_returned": self._tool_returned,
+            "request_opened": self._request_opened,
+            "request_answered": self._request_answered,
             "paused": self._paused,
             "run_ended": self._run_ended,
         }
 
+    @property
+    def busy(self) -> bool:
+        """Whether a run is in progress, as far as the frames say, or one is to be expected."""
+        return self._runs or self._sent
+
+    @busy.setter
+    def busy(self, runs: bool) -> None:
+        self._runs, self._sent = runs, False
+
     def expect(self, content: str) -> None:
         """Do not show this message when it comes back: the reader has typed it. The thread is busy now."""
         self._expected[content] += 1
-        self.busy = True
+        self._sent = True
 
     def forget(self, content: str) -> None:
-        """Take back an `expect`: the message was refused."""
+        """Take back an `expect`: the message was refused. A run that is in progress goes on."""
         self._expected[content] -= 1
-        self.busy = False
+        self._sent = False
 
     def feed(self, frame: Frame) -> list[Piece]:
         """Return what a frame adds to the text."""
@@ -124,6 +143,7 @@ class ChatView:
         content = str(frame.data.get("content", ""))
         if self._expected[content] > 0:
             self._expected[content] -= 1
+            self._said = content
             return []
         return self._line(f"{frame.data.get('by', 'somebody')}: {content}", "other")
 
@@ -133,30 +153,81 @@ class ChatView:
 
     def _run_started(self, frame: Frame) -> list[Piece]:
         self.busy, self.failed = True, False
+        self._deferred.clear()
         return []
 
     def _attempt_started(self, frame: Frame) -> list[Piece]:
-        self.busy = True
-        return self._line("(another worker carries on)", "note")
+        # A run that was paused goes on as if nothing had been; who answered has seen that it does.
+        self.busy, resumed, self._resumed = True, self._resumed, False
+        return [] if resumed else self._line("(another worker carries on)", "note")
+
+    def _attempt_closed(self, frame: Frame) -> list[Piece]:
+        """Take text back that was in progress when the run was handed over: it comes anew."""
+        if frame.data.get("text") != "withdrawn":
+            return []
+        shown, self._shown, self._lost, self._answered_seq = self._shown, "", False, frame.seq
+        return self._line("(its worker left; what it was saying comes anew)", "note") if shown else []
 
     def _tool_called(self, frame: Frame) -> list[Piece]:
-        args = _arguments(frame.data.get("args"))
-        return self._line(f"-> {frame.data.get('tool')}({args})", "tool")
+        if str(frame.data.get("call_id")) in self._deferred:
+            return []
+        text = call_text(str(frame.data.get("tool")), frame.data.get("args"))
+        return self._line(f"-> {text}", "tool")
 
     def _tool_returned(self, frame: Frame) -> list[Piece]:
         outcome, tool = frame.data.get("outcome", "ok"), frame.data.get("tool")
+        if outcome == "deferred":
+            self._deferred.add(str(frame.data.get("call_id")))
+            return []  # What it asks for follows.
         if outcome == "ok":
-            return self._line(f"<- {_short(frame.data.get('result'), RESULT_CHARS_MAX)}", "tool")
+            return self._line(f"<- {short(frame.data.get('result'), RESULT_CHARS_MAX)}", "tool")
         words = {"retry": "refused", "denied": "was denied", "unknown": "has an unknown outcome"}
-        said = _short(frame.data.get("error"), RESULT_CHARS_MAX)
+        said = short(frame.data.get("error"), RESULT_CHARS_MAX)
         return self._line(f"<- {tool} {words.get(str(outcome), outcome)}: {said}", "tool")
+
+    def _request_opened(self, frame: Frame) -> list[Piece]:
+        data = frame.data
+        args = data.get("args")
+        asked = Asked(
+            id=str(data.get("request")),
+            kind=str(data.get("kind")),
+            tool=str(data.get("tool")),
+            args=args if isinstance(args, dict) else {},
+            args_hash=data.get("args_hash"),
+        )
+        self.open[asked.id] = asked
+        words = {"approval": "asks to allow", "question": "asks"}
+        return self._line(f"{words.get(asked.kind, 'waits for')}: {call_text(asked.tool, args)}", "other")
+
+    def _request_answered(self, frame: Frame) -> list[Piece]:
+        data = frame.data
+        asked = self.open.pop(str(data.get("request")), None)
+        self.busy, self._resumed = not self.open, True
+        tool = data.get("tool") or (asked.tool if asked else "it")
+        decision, by = str(data.get("decision")), data.get("by")
+        words = {
+            "approve": "allowed",
+            "edit": "allowed, with changes,",
+            "reject": "rejected",
+            "reply": "answered",
+        }
+        if decision not in words:
+            return self._line(f"({tool} is not asked for any more)", "note")
+        said = data.get("args") or data.get("value") or data.get("reason")
+        told = "" if said in (None, self._said) else f": {short(said, ARGS_CHARS_MAX)}"
+        more = f" ({len(self.open)} more to answer)" if self.open else ""
+        return self._line(f"({by} {words[decision]} {tool}{told}){more}", "note")
 
     def _paused(self, frame: Frame) -> list[Piece]:
         self.busy = False
-        return self._line("(paused: the run waits for an answer)", "note")
+        count = frame.data.get("requests", 1)
+        what = "an answer" if count == 1 else f"{count} answers"
+        return self._line(f"(paused: the run waits for {what})", "note")
 
     def _run_ended(self, frame: Frame) -> list[Piece]:
         data, self.busy, self._shown, self._lost = frame.data, False, "", False
+        self._resumed = False
+        self.open.clear()
         status, reason = data.get("status"), data.get("reason")
         self.failed = status == "failed"
         if status == "completed":
@@ -178,20 +249,25 @@ class ChatView:
         return [Piece("\n", "answer")]
 
 
+def call_text(tool: str, args: Any) -> str:
+    """Return a call the way it would be written in code, on one line."""
+    return f"{tool}({_arguments(args)})"
+
+
 def _arguments(args: Any) -> str:
     """Return a call's arguments the way they would be written in code."""
     if isinstance(args, str):
         try:
             args = json.loads(args)
         except ValueError:
-            return _short(args, ARGS_CHARS_MAX)
+            return short(args, ARGS_CHARS_MAX)
     if isinstance(args, dict):
         text = ", ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in args.items())
-        return _short(text, ARGS_CHARS_MAX)
-    return "" if args is None else _short(args, ARGS_CHARS_MAX)
+        return short(text, ARGS_CHARS_MAX)
+    return "" if args is None else short(args, ARGS_CHARS_MAX)
 
 
-def _short(value: Any, limit: int) -> str:
+def short(value: Any, limit: int) -> str:
     """Return a value on one line, cut at `limit` characters."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
     text = " ".join(text.split())

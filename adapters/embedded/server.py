@@ -239,9 +239,11 @@ class EmbeddedServer(ABC):
         assert self._child is not None
         deadline = time.monotonic() + _START_S_MAX
         while time.monotonic() < deadline:
+            # Looked at first: what ends by itself may do so between the two looks.
+            alive = self._child.alive
             if done(self._child):
                 return None
-            if not self._child.alive:
+            if not alive:
                 return self._did_not_start(f"it ended with status {self._child.returncode()}", began_at)
             time.sleep(_POLL_S)
         return self._did_not_start(f"it did not answer within {_START_S_MAX:.0f} s", began_at)

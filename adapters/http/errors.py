@@ -10,10 +10,11 @@
     ├── UnknownPath        there is nothing at this path
     ├── MethodNotAllowed   there is, but not with this method
     ├── UpgradeRequired    this path speaks WebSocket
+    ├── Unauthenticated    nobody is known to ask: no token, or none that is good
+    ├── RateLimited        this principal asks for more than it may
     ├── OriginRefused      a web page of another site asks
     ├── HostRefused        the request names a host that this server does not answer for
-    ├── UnknownOp          a WebSocket message with an unknown `op`
-    └── NotSupported       a known one that this server does not do
+    └── UnknownOp          a WebSocket message with an unknown `op`
 """
 
 from collections.abc import Sequence
@@ -45,11 +46,21 @@ WIRE: Final[dict[type[runner.RunnerError], Wire]] = {
     runner.MessageTooLarge: Wire(status=413, title="The message is too large"),
     runner.NotFound: Wire(status=404, title="Not found"),
     runner.Forbidden: Wire(status=403, title="Not allowed"),
+    runner.OperatorsOnly: Wire(status=403, title="For operators only"),
+    runner.OwnersOnly: Wire(status=403, title="For the owner only"),
     runner.KeyConflict: Wire(status=409, title="The key was used with other content"),
     runner.ThreadExists: Wire(status=409, title="The thread id is taken"),
     runner.ThreadBusy: Wire(status=409, title="A run is in progress"),
     runner.ThreadArchived: Wire(status=409, title="The thread is archived"),
+    runner.ThreadChanged: Wire(status=412, title="The thread has changed"),
+    runner.AlreadyAnswered: Wire(status=409, title="The request has another answer"),
+    runner.RequestClosed: Wire(status=409, title="The request takes no answer any more"),
+    runner.WrongDecision: Wire(status=409, title="The request takes another kind of decision"),
+    runner.OwnRequest: Wire(status=403, title="Somebody else has to approve"),
+    runner.ArgsChanged: Wire(status=409, title="The arguments are other ones"),
+    runner.DecideFirst: Wire(status=409, title="The run waits for a decision"),
     runner.InboxFull: Wire(status=429, title="Too many messages wait", retry_after=2),
+    runner.MembersFull: Wire(status=409, title="Too many members"),
     runner.UnknownAgent: Wire(status=404, title="Unknown agent"),
     runner.Overloaded: Wire(status=503, title="Overloaded", retry_after=1),
     runner.Unavailable: Wire(status=503, title="Unavailable", retry_after=1),
@@ -64,6 +75,8 @@ class DoorError(Exception):
     code: ClassVar[str]
     status: ClassVar[int]
     title: ClassVar[str]
+    retry_after: int | None = None
+    """Seconds until the same request may succeed, where that is known."""
 
     def __init__(self, message: str, **data: Any) -> None:
         super().__init__(message)
@@ -140,6 +153,37 @@ class UpgradeRequired(DoorError):
         super().__init__("connect here with a WebSocket client, subprotocol 'threadhold.v1'")
 
 
+class Unauthenticated(DoorError):
+    """Nobody is known to ask: no token was shown, or it is not good, or not any more.
+
+    Args:
+        message: what is wrong and what to do.
+        reason: a word for programs; "missing" where nothing was shown at all.
+    """
+
+    code, status, title = "unauthenticated", 401, "Not authenticated"
+
+    def __init__(self, message: str, *, reason: str) -> None:
+        super().__init__(message, reason=reason)
+        self.reason = reason
+
+
+class RateLimited(DoorError):
+    """This principal asks for more than it may.
+
+    Args:
+        message: what is allowed.
+        limit: how much of it.
+        retry_after: seconds until there will be some.
+    """
+
+    code, status, title = "rate_limited", 429, "Too many requests"
+
+    def __init__(self, message: str, *, limit: int, retry_after: int) -> None:
+        super().__init__(message, limit=limit, retry_after=retry_after)
+        self.retry_after = retry_after
+
+
 class OriginRefused(DoorError):
     """A web page of another site asks on behalf of whoever looks at it."""
 
@@ -147,7 +191,7 @@ class OriginRefused(DoorError):
 
     def __init__(self, origin: str) -> None:
         super().__init__(
-            f"pages from {origin[:200]!r} may not call this server; allow that origin to let them"
+            f"pages from {origin[:200]!r} may not call this server; name that origin in THREADHOLD_ORIGINS to let them"
         )
 
 
@@ -169,12 +213,6 @@ class UnknownOp(DoorError):
 
     def __init__(self, op: object, known: Sequence[str]) -> None:
         super().__init__(f"there is no op {str(op)[:80]!r}; there are {', '.join(known)}", known=list(known))
-
-
-class NotSupported(DoorError):
-    """A known thing that this server does not do."""
-
-    code, status, title = "not_supported", 501, "Not supported"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,6 +243,8 @@ def refusal(error: Exception) -> Refusal:
                 title=error.title,
                 code=error.code,
                 message=error.message,
+                retryable=error.retry_after is not None,
+                retry_after=error.retry_after,
                 data=error.data,
             )
         case FanoutError():

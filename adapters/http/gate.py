@@ -1,4 +1,4 @@
-"""What every request passes first: who may call at all, how much may be sent, and what happens on a bug.
+"""What every request passes first: who calls, and whether they may at all; how much is sent; what happens on a bug.
 
 Plain ASGI, outside of the framework, so that nothing in it can answer in another form.
 """
@@ -11,6 +11,8 @@ from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from threadhold.adapters.http.auth import Authenticate, asked
+from threadhold.adapters.http.cors import allowing, is_preflight, preflight_response
 from threadhold.adapters.http.errors import (
     BODY_BYTES_MAX,
     BodyTooLarge,
@@ -20,11 +22,16 @@ from threadhold.adapters.http.errors import (
     refusal,
 )
 from threadhold.adapters.http.problem import problem_response
+from threadhold.runner.errors import Closed
 
 # A client that is still sending may not read the answer; so this much more is taken and thrown away first.
 _SPILL_BYTES_MAX: Final = 8 * 1024 * 1024
 _SPILL_S: Final = 5.0
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+OPEN_PATHS: Final = frozenset({"/healthz", "/readyz", "/openapi.json", "/v1/ws/schema.json"})
+"""What needs no principal. Everything else does, also what does not exist: strangers learn nothing of it."""
+PRINCIPAL: Final = "threadhold.principal"
+"""Where in a request's scope the gate notes who sent it."""
 
 
 class Gate:
@@ -32,13 +39,25 @@ class Gate:
 
     Args:
         app: what is behind the gate.
-        origins: web origins whose pages may call, besides those of this host and of this machine.
+        origins: web origins whose pages may call, besides those of this host and of this machine, and read the answers.
         hosts: the names that this server answers for; None for any. A private server names those of the
             loopback interface, so that no web page can reach it by pointing a name of its own there.
+        authenticate: tells who sent a request. A socket is asked once it is open, since it could not be told why not.
+        open_paths: what needs no principal.
     """
 
-    def __init__(self, app: ASGIApp, *, origins: frozenset[str], hosts: frozenset[str] | None) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        origins: frozenset[str],
+        hosts: frozenset[str] | None,
+        authenticate: Authenticate,
+        open_paths: frozenset[str] = OPEN_PATHS,
+    ) -> None:
         self._app = app
+        self._open_paths = open_paths
+        self._authenticate = authenticate
         self._origins = origins
         self._hosts = hosts
 
@@ -47,7 +66,13 @@ class Gate:
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
-        refused = self._refused(headers) or (_too_large(headers) if scope["type"] == "http" else None)
+        refused: Exception | None = self._refused(headers)
+        if scope["type"] == "http":
+            send = allowing(send, headers.get("origin") if refused is None else None)
+            if refused is None and is_preflight(scope, headers):
+                await preflight_response(headers)(scope, receive, send)
+                return
+            refused = refused or _too_large(headers) or await self._unknown(scope, headers)
         if refused is None:
             await self._pass(scope, receive, send)
         elif scope["type"] == "websocket":
@@ -66,6 +91,18 @@ class Gate:
             return None
         return OriginRefused(origin)
 
+    async def _unknown(self, scope: Scope, headers: Headers) -> Exception | None:
+        """Note who sent a request, before anything of its body is looked at; return why that cannot be told."""
+        if scope["path"] in self._open_paths:
+            return None
+        try:
+            scope[PRINCIPAL] = await asked(self._authenticate, headers)
+        except asyncio.CancelledError:
+            return Closed()  # as in `_pass`
+        except Exception as error:
+            return error
+        return None
+
     def _is_friend(self, origin: str, host: str) -> bool:
         if origin in self._origins or _name(origin) in LOOPBACK:
             return True
@@ -81,6 +118,11 @@ class Gate:
 
         try:
             await self._app(scope, _bounded(receive) if scope["type"] == "http" else receive, sending)
+        except asyncio.CancelledError:
+            # This process has to end, and cannot know what becomes of the request: to ask again elsewhere is right.
+            if answered or scope["type"] != "http":
+                raise
+            await problem_response(refusal(Closed()))(scope, receive, send)
         except Exception as error:
             told = refusal(error)
             if answered:

@@ -1,18 +1,40 @@
-"""The messages of the WebSocket, as values: what a client may ask for, and how it is answered."""
+"""The messages that a client sends over a WebSocket, as values: what it may ask for."""
 
 import json
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from pydantic_core import to_jsonable_python
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
 
-from threadhold.adapters.http.errors import DoorError, InvalidRequest, MalformedJson, Refusal, UnknownOp
-from threadhold.adapters.http.schemas import AgentName, Content, WaitS
-from threadhold.fanout.frame import Delivery
-from threadhold.runner.records import OnBusy, Until
+from threadhold.adapters.http.errors import DoorError, InvalidRequest, MalformedJson, UnknownOp
+from threadhold.adapters.http.schemas import CURSOR_SCHEMA, KEY_SCHEMA, AgentName, Content, WaitS
+from threadhold.adapters.http.schemas import Answer as AnswerBody
+from threadhold.fanout.cursor import parse_cursor
+from threadhold.runner.errors import InvalidInput
+from threadhold.runner.records import OnBusy, Until, WatchKind
 
 OpId = int | str | None
 _ThreadId = Annotated[str, Field(min_length=1, max_length=200)]
+# As in `schemas`: what stands in a schema alone is for its readers, and the Runner refuses what breaks it.
+_Key = Annotated[str, WithJsonSchema({"type": "string", **KEY_SCHEMA})]
+
+
+def _place(text: str) -> str:
+    if text not in ("start", "head"):
+        parse_cursor(text)
+    return text
+
+
+_Cursor = Annotated[str, AfterValidator(_place), WithJsonSchema({"type": "string", **CURSOR_SCHEMA})]
+_GIVEN: Final[dict[str, Any]] = {"type": "string"}
+_ABSENT: Final[dict[str, Any]] = {"type": "null"}
 ID_CHARS_MAX: Final = 200
 
 
@@ -34,12 +56,31 @@ class Auth(Op):
 class Send(Op):
     """Send to a thread, or with `thread` null start one."""
 
+    model_config = ConfigDict(
+        json_schema_extra={
+            "anyOf": [{"properties": {name: _GIVEN}, "required": [name]} for name in ("thread", "agent")]
+        }
+    )
+
     op: Literal["send"]
     content: Content
     thread: _ThreadId | None = None
     agent: AgentName | None = None
-    key: str | None = None
+    key: _Key | None = None
     on_busy: OnBusy | None = None
+
+
+class Decision(AnswerBody):
+    """What is decided about a request."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        """Refuse fields that do not fit the kind, also where there is no such request."""
+        try:
+            self.decision().data()
+        except InvalidInput as error:
+            raise ValueError(error.message) from None
+        return self
 
 
 class Answer(Op):
@@ -47,16 +88,25 @@ class Answer(Op):
 
     op: Literal["answer"]
     request: str
-    decision: dict[str, Any]
+    decision: Decision
 
 
 class Stop(Op):
     """Stop a run, or whatever runs on a thread now."""
 
+    model_config = ConfigDict(
+        json_schema_extra={
+            "oneOf": [
+                {"properties": {name: _GIVEN, other: _ABSENT}, "required": [name]}
+                for name, other in (("run", "thread"), ("thread", "run"))
+            ]
+        }
+    )
+
     op: Literal["stop"]
     run: str | None = None
     thread: _ThreadId | None = None
-    key: str | None = None
+    key: _Key | None = None
     wait: WaitS = 5.0
 
 
@@ -65,8 +115,9 @@ class Watch(Op):
 
     op: Literal["watch"]
     thread: _ThreadId
-    after: str | None = None
+    after: _Cursor | None = None
     until: Until | None = None
+    kinds: Annotated[list[WatchKind], Field(min_length=1)] | None = None
 
 
 class Unwatch(Op):
@@ -132,31 +183,3 @@ def _id_of(message: dict[str, Any]) -> OpId:
     if isinstance(id, str):
         return id[:ID_CHARS_MAX]
     return id if isinstance(id, int) and not isinstance(id, bool) else None
-
-
-def result_text(id: OpId, result: Any) -> str:
-    """Return the answer to an op that was done; records become objects."""
-    return _text({"op": "result", "id": id, "ok": True, "result": to_jsonable_python(result)})
-
-
-def refusal_text(id: OpId, told: Refusal) -> str:
-    """Return the answer to an op that was not done."""
-    return _text({"op": "result", "id": id, "ok": False, "error": told.error()})
-
-
-def watch_ended_text(thread: str, told: Refusal) -> str:
-    """Return the message that a watch ended before its terminal frame."""
-    return _text({"op": "watch_ended", "thread": thread, "error": told.error()})
-
-
-def frame_text(delivery: Delivery) -> str:
-    """Return the message with a frame. It is spliced: the frame was encoded once for all its watchers."""
-    return f'{{"op":"frame",{delivery.json()[1:]}'
-
-
-DRAIN_TEXT: Final = '{"op":"drain","message":"this process is shutting down; connect again"}'
-
-
-def _text(message: dict[str, Any]) -> str:
-    # Escaped to ASCII, because what a client sent, and is told back, may not be valid Unicode.
-    return json.dumps(message, separators=(",", ":"), default=str)

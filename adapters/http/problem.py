@@ -1,7 +1,7 @@
 """Errors over plain HTTP: `application/problem+json` (RFC 9457), and nothing else, whatever went wrong."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -28,13 +28,14 @@ from threadhold.fanout.errors import FanoutError
 from threadhold.runner.errors import RunnerError
 
 MEDIA_TYPE: Final = "application/problem+json"
+_TYPE: Final = "urn:threadhold:problem:"
 _METHODS: Final = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
 
 
 class Problem(BaseModel):
     """A refusal or failure, for programs (`code`, `data`) and for people (`title`, `detail`)."""
 
-    type: str = Field("about:blank", description="Always about:blank; `code` tells problems apart.")
+    type: str = Field(description="The code as a URI; docs/problems.md has a heading for each.")
     title: str
     status: int
     detail: str = Field(description="What happened and what to do about it.")
@@ -52,7 +53,7 @@ def problem_response(told: Refusal, *, headers: dict[str, str] | None = None) ->
     """Return the response that tells a refusal."""
     data = dict(told.data)
     fields: dict[str, Any] = {
-        "type": "about:blank",
+        "type": f"{_TYPE}{told.code}",
         "title": told.title,
         "status": told.status,
         "detail": told.message,
@@ -66,6 +67,9 @@ def problem_response(told: Refusal, *, headers: dict[str, str] | None = None) ->
     headers = dict(headers or {})
     if told.retry_after is not None:
         headers["Retry-After"] = str(told.retry_after)
+    if told.status == HTTPStatus.UNAUTHORIZED:
+        shown = told.data.get("reason") != "missing"
+        headers["WWW-Authenticate"] = 'Bearer error="invalid_token"' if shown else "Bearer"
     # Escaped to ASCII, because what a client sent, and is told back, may not be valid Unicode.
     content = json.dumps(fields, default=str)
     return Response(content, status_code=told.status, headers=headers, media_type=MEDIA_TYPE)
@@ -76,21 +80,36 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     schema = {"schema": {"$ref": "#/components/schemas/Problem"}}
     return {
         status: {"description": HTTPStatus(status).phrase, "content": {MEDIA_TYPE: schema}}
-        for status in sorted({*statuses, 400, 403, 422, 500, 503})
+        for status in sorted({*statuses, 400, 401, 403, 422, 500, 503})
     }
 
 
-def describe_problems(app: FastAPI) -> None:
-    """Add the `Problem` that `problems` refers to to the app's OpenAPI document."""
+def describe_problems(app: FastAPI, *, open_paths: Collection[str] | None) -> None:
+    """Add the `Problem` that `problems` refers to to the app's OpenAPI document, and who needs a token.
+
+    Args:
+        app: the app.
+        open_paths: those that need none; None where nobody ever needs one.
+    """
     made = app.openapi
 
     def openapi() -> dict[str, Any]:
         document = made()
         schemas = document.setdefault("components", {}).setdefault("schemas", {})
         schemas.setdefault("Problem", Problem.model_json_schema())
+        if open_paths is not None:
+            _describe_tokens(document, open_paths)
         return document
 
     app.openapi = openapi  # type: ignore[method-assign]
+
+
+def _describe_tokens(document: dict[str, Any], open_paths: Collection[str]) -> None:
+    document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+    document["security"] = [{"token": []}]
+    for path in open_paths:
+        for operation in document["paths"].get(path, {}).values():
+            operation["security"] = []
 
 
 def allowed_methods(request: Request) -> list[str]:
@@ -154,10 +173,15 @@ def _says_json(content_type: str) -> bool:
     return kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json"))
 
 
-def answer_with_problems(app: FastAPI) -> None:
-    """Make the app tell every error that a route raises as problem+json."""
+def answer_with_problems(app: FastAPI, *, open_paths: Collection[str] | None = None) -> None:
+    """Make the app tell every error that a route raises as problem+json.
+
+    Args:
+        app: the app.
+        open_paths: those that need no token; None where nobody ever needs one.
+    """
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(RequestValidationError, _invalid)
     for kind in (RunnerError, DoorError, FanoutError):
         app.add_exception_handler(kind, _told)
-    describe_problems(app)
+    describe_problems(app, open_paths=open_paths)

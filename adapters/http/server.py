@@ -14,7 +14,7 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from threadhold.adapters.http.errors import BODY_BYTES_MAX
-from threadhold.adapters.http.session import ABORT
+from threadhold.adapters.http.greeting import ABORT
 
 BACKLOG: Final = 2048
 PORT_MAX: Final = 65_535

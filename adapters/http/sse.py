@@ -6,21 +6,25 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Header, Query
+import structlog
+from fastapi import APIRouter, Header, Query, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from threadhold.adapters.http.auth import Caller
 from threadhold.adapters.http.doors import Asker, Doors, TheDoors
 from threadhold.adapters.http.errors import refusal
 from threadhold.adapters.http.outbox import Outbox
 from threadhold.adapters.http.problem import problems
-from threadhold.adapters.http.schemas import CURSOR_SCHEMA
+from threadhold.adapters.http.schemas import CURSOR_SCHEMA, KINDS_SCHEMA
 from threadhold.adapters.http.watching import frames_while_allowed
 from threadhold.fanout.cursor import InvalidCursor, Position, parse_cursor
 from threadhold.fanout.frame import Delivery
+from threadhold.runner.content import checked_kinds
 from threadhold.runner.records import Principal, Until
 from threadhold.runner.service import Runner
 
+log = structlog.get_logger(__name__)
 router = APIRouter(prefix="/v1")
 
 _RETRY: Final = "retry: 2000\n\n"
@@ -29,6 +33,12 @@ _HEADERS: Final = {"Cache-Control": "no-cache, no-transform", "X-Accel-Buffering
 _DRAIN: Final = {
     "code": "draining",
     "message": "this process is shutting down; connect again with your last id",
+}
+_SLOW: Final = {
+    "code": "slow_consumer",
+    "message": "you took nothing for too long; connect again with your last id",
+    "retryable": True,
+    "data": {},
 }
 _EVENT_SCHEMA: Final = {
     "type": "object",
@@ -58,31 +68,56 @@ class EventStream(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(self, frames: Callable[[], AsyncGenerator[Delivery, None]], doors: Doors) -> None:
+    def __init__(
+        self, frames: Callable[[], AsyncGenerator[Delivery, None]], doors: Doors, *, by: Principal
+    ) -> None:
         super().__init__(headers=_HEADERS)
         # The length is not known, and the body comes in pieces.
         del self.headers["content-length"]
         self._frames = frames
+        self._by = by
         self._drain = doors.drain
         self._limits = doors.limits
+        self._quotas = doors.quotas
+        self._cut_off = doors.cut
         self._outbox = Outbox(items_max=doors.limits.outbox_frames, chars_max=doors.limits.outbox_chars)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._quotas.watch(self._by):
+            await self._respond(send, receive)
+
+    async def _respond(self, send: Send, receive: Receive) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        writing = asyncio.create_task(self._write(send))
-        others = {
-            asyncio.create_task(self._fetch()),
-            asyncio.create_task(self._say_goodbye()),
-        }
         gone = asyncio.create_task(_gone(receive))
+        try:
+            error = await self._stream(send, gone)
+            if isinstance(error, TimeoutError):
+                await self._cut(send, gone)
+            elif error is not None and not isinstance(error, OSError):
+                raise error
+        finally:
+            await _cancelled(gone)
+
+    async def _stream(self, send: Send, gone: asyncio.Task[None]) -> BaseException | None:
+        """Write until there is no more or the peer goes; return what ended the writing before."""
+        writing = asyncio.create_task(self._write(send))
+        others = asyncio.create_task(self._fetch()), asyncio.create_task(self._say_goodbye())
         try:
             await asyncio.wait({writing, gone}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in (tasks := {writing, gone, *others}):
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-        if not writing.cancelled() and (error := writing.exception()) is not None:
-            _say_unless_gone(error)
+            await _cancelled(writing, *others)
+        return None if writing.cancelled() else writing.exception()
+
+    async def _cut(self, send: Send, gone: asyncio.Task[None]) -> None:
+        """Part from a peer that takes nothing: it learns why if it reads on, and else the kernel drops it."""
+        self._cut_off["sse"] += 1
+        log.warning("stream_stalled", seconds=self._limits.write_s)
+        body = other_event("error", _SLOW).encode()
+        saying = asyncio.ensure_future(send({"type": "http.response.body", "body": body, "more_body": False}))
+        try:
+            await asyncio.wait({saying, gone}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            await _cancelled(saying)
 
     async def _fetch(self) -> None:
         """Move frames into the outbox; what goes wrong is told as the last event."""
@@ -102,19 +137,16 @@ class EventStream(Response):
     async def _write(self, send: Send) -> None:
         """Write what is in the outbox, and a sign of life when there is nothing for long."""
         await self._write_piece(send, _RETRY)
-        taking = asyncio.create_task(self._outbox.take())
-        try:
-            while True:
-                done, _ = await asyncio.wait({taking}, timeout=self._limits.ping_s)
-                if not done:
-                    await self._write_piece(send, _PING)
-                    continue
-                if not (events := taking.result()):
-                    break
-                await self._write_piece(send, "".join(events))
-                taking = asyncio.create_task(self._outbox.take())
-        finally:
-            taking.cancel()
+        while True:
+            try:
+                async with asyncio.timeout(self._limits.ping_s):
+                    events = await self._outbox.take()
+            except TimeoutError:
+                await self._write_piece(send, _PING)
+                continue
+            if not events:
+                break
+            await self._write_piece(send, "".join(events))
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _write_piece(self, send: Send, text: str) -> None:
@@ -122,45 +154,67 @@ class EventStream(Response):
             await send({"type": "http.response.body", "body": text.encode(), "more_body": True})
 
 
-def _say_unless_gone(error: BaseException) -> None:
-    """Raise what ended the writing, unless it was a peer that went away or takes nothing any more."""
-    if not isinstance(error, OSError | TimeoutError):
-        raise error
-
-
 async def _gone(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
+
+
+async def _cancelled(*tasks: asyncio.Future[Any]) -> None:
+    """Cancel tasks and wait until they have ended."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 @router.get(
     "/threads/{thread}/frames",
     status_code=200,
     response_class=EventStream,
-    responses=_ANSWERS | problems(404),
+    responses=_ANSWERS | problems(404, 429),
 )
 async def watch(
     thread: str,
+    request: Request,
     doors: TheDoors,
     by: Asker,
     after: Annotated[
         str | None, Query(description="A cursor, `start` or `head`.", json_schema_extra=CURSOR_SCHEMA)
     ] = None,
     until: Annotated[
-        Until | None, Query(description="`idle` ends the stream when the thread is idle.")
+        Until | None, Query(description="`idle` ends the stream when the thread is idle or paused.")
+    ] = None,
+    kinds: Annotated[
+        list[str] | None,
+        Query(
+            description="Which frames to send, such as `fact,draft`; all if it is left out. "
+            "`head`, `end` and the gaps that concern these kinds always come, and `attempt` with the live ones.",
+            json_schema_extra=KINDS_SCHEMA,
+        ),
     ] = None,
     last_event_id: Annotated[str | None, Header(description="Wins over `after`, if it is a cursor.")] = None,
 ) -> Response:
     """Stream a thread's frames across its runs: each once, in order, without an unmarked gap."""
     runner = doors.runner
+    chosen = None if kinds is None else checked_kinds(",".join(kinds).split(","))
     seen = _cursor(last_event_id)
     begin = await runner.position(thread, by=by, after=last_event_id if seen else after)
     # An EventSource connects again after a regular end; only this status makes it stop.
     if seen and until == "idle" and await _nothing_left(runner, thread, seen, by=by):
         return Response(status_code=204)
-    recheck_s = doors.limits.recheck_s
+    caller = Caller(doors.authenticate, request.headers, by)
     return EventStream(
-        lambda: frames_while_allowed(runner, thread, begin, by=by, until=until, recheck_s=recheck_s), doors
+        lambda: frames_while_allowed(
+            runner,
+            thread,
+            begin,
+            by=by,
+            until=until,
+            kinds=chosen,
+            recheck_s=doors.limits.recheck_s,
+            look_again=caller.look_again,
+        ),
+        doors,
+        by=by,
     )
 
 

@@ -9,8 +9,10 @@ from typing import Any as _Any
 
 if _TYPE_CHECKING:
     from threadhold.adapters.bootstrap import open_runner
+    from threadhold.adapters.client import Client, ClientError, Watched
     from threadhold.adapters.settings import Settings
-    from threadhold.runner.app import Hosted, RunIdentity, Threadhold
+    from threadhold.runner.app import Hosted, Retry, RunIdentity, Threadhold
+    from threadhold.runner.decisions import Decision, Terms
     from threadhold.runner.errors import Rejection, RunFailure, RunnerError
     from threadhold.runner.records import Principal
     from threadhold.runner.service import Runner
@@ -18,28 +20,40 @@ if _TYPE_CHECKING:
     __version__: str
 
 _HOMES = {
+    "Client": "threadhold.adapters.client",
+    "ClientError": "threadhold.adapters.client",
+    "Decision": "threadhold.runner.decisions",
     "Hosted": "threadhold.runner.app",
     "Principal": "threadhold.runner.records",
     "Rejection": "threadhold.runner.errors",
+    "Retry": "threadhold.runner.app",
     "RunFailure": "threadhold.runner.errors",
     "RunIdentity": "threadhold.runner.app",
     "Runner": "threadhold.runner.service",
     "RunnerError": "threadhold.runner.errors",
     "Settings": "threadhold.adapters.settings",
+    "Terms": "threadhold.runner.decisions",
     "Threadhold": "threadhold.runner.app",
+    "Watched": "threadhold.adapters.client",
     "open_runner": "threadhold.adapters.bootstrap",
 }
 
 __all__ = [
+    "Client",
+    "ClientError",
+    "Decision",
     "Hosted",
     "Principal",
     "Rejection",
+    "Retry",
     "RunFailure",
     "RunIdentity",
     "Runner",
     "RunnerError",
     "Settings",
+    "Terms",
     "Threadhold",
+    "Watched",
     "open_runner",
 ]
 

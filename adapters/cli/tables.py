@@ -1,0 +1,82 @@
+"""Runs, threads, members, requests and workers as rows of a table. Pure."""
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+from threadhold.adapters.cli.durations import brief, since
+from threadhold.adapters.cli.view import call_text
+from threadhold.runner.machine import RunStatus, is_active
+from threadhold.runner.records import Member, Request, Run, Thread, Why, WorkerRecord
+
+RUN_COLUMNS: Final = ("RUN", "AGENT", "FOR", "STATUS", "ATTEMPT", "AGE", "WHERE")
+REQUEST_COLUMNS: Final = ("REQUEST", "KIND", "AGE", "FOR", "ASKS")
+WORKER_COLUMNS: Final = ("WORKER", "RUNS", "SEEN", "HOST", "PID", "AGENTS", "STATE")
+THREAD_COLUMNS: Final = ("THREAD", "AGENT", "OWNER", "STATE", "CHANGED", "TITLE")
+MEMBER_COLUMNS: Final = ("MEMBER", "MAY", "LET IN BY", "SINCE")
+NO_WORKER: Final = "no worker has this agent"
+
+
+def run_row(run: Run, why: Why | None, now: datetime) -> Sequence[str]:
+    """Return a run as a row; `why` is known of runs that had not ended when they were listed."""
+    age = since(run.created_at, now)
+    return run.id, run.agent, run.principal, run.status.value, str(run.attempt), age, where(run, why)
+
+
+def where(run: Run, why: Why | None) -> str:
+    """Return where a run is, or how it ended."""
+    if why is None or not is_active(run.status):
+        error = (run.error or {}).get("message")
+        return ": ".join(str(part) for part in (run.reason, error) if part)
+    asked = ", stop requested" if run.stop_requested else ""
+    if run.status is RunStatus.PAUSED:
+        return f"waits for {waits_for(why.requests)}{asked}"
+    if run.status is RunStatus.PENDING:
+        return f"{'waits for a worker' if why.has_worker else NO_WORKER}{asked}"
+    return f"{(why.claim or {}).get('worker', 'with nobody')}{asked}"
+
+
+def waits_for(requests: Sequence[Request]) -> str:
+    """Return how many answers of which kind are open."""
+    kinds = Counter(request.kind for request in requests if request.status == "open")
+    names = {"external": "result"}
+    told = [f"{count} {names.get(kind, kind)}{'s' if count > 1 else ''}" for kind, count in kinds.items()]
+    return " and ".join(told) or "answers"
+
+
+def thread_row(thread: Thread, now: datetime) -> Sequence[str]:
+    """Return a thread as a row."""
+    changed = f"{since(thread.updated_at, now)} ago"
+    return thread.id, thread.agent, thread.owner, state_of(thread), changed, thread.title or ""
+
+
+def state_of(thread: Thread) -> str:
+    """Return what a thread does, and whether it is put away."""
+    return thread.state if thread.status == "active" else f"{thread.state}, {thread.status}"
+
+
+def member_row(member: Member, now: datetime) -> Sequence[str]:
+    """Return a member as a row."""
+    may = "read and write" if member.access == "write" else member.access
+    return member.principal, may, member.added_by, f"{since(member.added_at, now)} ago"
+
+
+def request_row(request: Request, now: datetime) -> Sequence[str]:
+    """Return a request as a row."""
+    age = since(request.created_at, now)
+    left = ""
+    if request.status != "open":
+        left = f" ({request.status} by {request.answered_by})"
+    elif request.expires_at is not None:
+        left = f" (expires in {brief((request.expires_at - now).total_seconds())})"
+    asks = f"{call_text(request.tool, request.args)}{left}"
+    return request.id, request.kind, age, ", ".join(request.approvers or ("anybody who may",)), asks
+
+
+def worker_row(worker: WorkerRecord, now: datetime) -> Sequence[str]:
+    """Return a worker as a row."""
+    runs = f"{worker.running}/{worker.capacity}"
+    state = "leaving" if worker.draining else "takes runs"
+    seen = f"{since(worker.seen_at, now)} ago"
+    return worker.id, runs, seen, worker.host, str(worker.pid), ", ".join(worker.agents), state
