@@ -2,25 +2,38 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any, cast
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, cast
 
 from tests.cli.frames import delta, fact, frame, start
+from tests.http.records import request_of
 from tests.http.scripted import ScriptedRunner
 from threadhold.adapters.http.app import create_api
 from threadhold.adapters.http.health import Health
 from threadhold.adapters.http.server import ApiServer, listen
 from threadhold.fanout.cursor import Position
 from threadhold.fanout.frame import Delivery, Frame
-from threadhold.runner.records import Receipt, StopReceipt
+from threadhold.fanout.merge import shows
+from threadhold.runner.decisions import Decision, RequestKind
+from threadhold.runner.records import Outcome, Receipt, Request, StopReceipt, WatchKind
 from threadhold.runner.service import Runner
+
+ASKS: Final[dict[str, tuple[RequestKind, ...]]] = {
+    "pay": ("approval",),
+    "ask": ("question",),
+    "both": ("question", "approval"),
+}
+TOOLS: Final = {"approval": "refund", "question": "which_size"}
 
 
 @dataclass
 class AnsweringRunner(ScriptedRunner):
-    """Answers "echo: TEXT" to every message; "fail" fails its run, and "wait" is answered only by a stop."""
+    """Answers "echo: TEXT" to every message; "fail" fails its run, and "wait" is answered only by a stop.
+
+    "pay" pauses for an approval, "ask" for an answer, "both" for the two; any message to a paused thread is a reply.
+    """
 
     seqs: dict[str, int] = field(default_factory=dict)
     busy: set[str] = field(default_factory=set)
@@ -28,8 +41,61 @@ class AnsweringRunner(ScriptedRunner):
     async def send(self, thread: str | None, content: str, **given: Any) -> Receipt:
         """Accept a message and put its whole run on the log."""
         receipt = await super().send(thread, content, **given)
-        await self._log(receipt.thread, _run(self.seqs.get(receipt.thread, 0), content))
+        seq = self.seqs.get(receipt.thread, 0)
+        if asked := self._open(receipt.thread):
+            accepted = fact(seq + 1, "message_accepted", message="m", by="local", content=content)
+            await self._log(receipt.thread, [accepted])
+            self.busy.discard(receipt.thread)
+            for each in asked:
+                kind: Any = "reply" if each.kind == "question" else "reject"
+                await self._settle(
+                    each, {"kind": kind, ("value" if kind == "reply" else "reason"): content}, "local"
+                )
+            return replace(receipt, disposition="replied")
+        await self._log(receipt.thread, _run(seq, content))
+        for kind in ASKS.get(content, ()):
+            id = f"{kind}-{len(self.known_requests) + 1}"
+            self.known_requests[id] = request_of(id, kind=kind, thread=receipt.thread, tool=TOOLS[kind])
+        if content in ASKS:
+            self.busy.discard(receipt.thread)
+            await self.publish(receipt.thread, *(_delivery(each) for each in self._pause(receipt.thread)))
         return receipt
+
+    def _open(self, thread: str) -> list[Request]:
+        return [
+            each for each in self.known_requests.values() if (each.thread, each.status) == (thread, "open")
+        ]
+
+    def _pause(self, thread: str) -> list[Frame]:
+        asked, seq = self._open(thread), self.seqs[thread]
+        self.seqs[thread] += len(asked) + 1
+        opened = [
+            fact(seq + 1 + n, "request_opened", request=each.id, kind=each.kind, tool=each.tool, args=each.args,
+                 args_hash=each.args_hash)
+            for n, each in enumerate(asked)
+        ]  # fmt: skip
+        return [*opened, fact(seq + len(asked) + 1, "paused", requests=len(asked))]
+
+    async def answer(self, request: str, decision: Decision, **given: Any) -> Outcome:
+        """Answer, and let the run go on when nothing is open any more."""
+        outcome = await super().answer(request, decision, **given)
+        asked = self.known_requests[request]
+        if not outcome.duplicate:
+            await self._settle(asked, outcome.decision, outcome.by)
+        return replace(outcome, open=len(self._open(asked.thread)))
+
+    async def _settle(self, asked: Request, decision: dict[str, Any], by: str) -> None:
+        thread, said = asked.thread, {name: decision[name] for name in decision if name != "kind"}
+        self.known_requests[asked.id] = replace(asked, status="answered", answer=decision, answered_by=by)
+        kind, seq = decision["kind"], self.seqs[thread]
+        frames = [
+            fact(seq + 1, "request_answered", request=asked.id, tool=asked.tool, by=by, decision=kind, **said)
+        ]
+        if not self._open(thread):
+            frames += [fact(seq + 2, "attempt_started"), fact(seq + 3, "model_called", text=f"so: {kind}")]
+            frames.append(fact(seq + 4, "run_ended", status="completed"))
+            self.busy.discard(thread)
+        await self._log(thread, frames)
 
     async def stop(self, *, thread: str | None = None, **given: Any) -> StopReceipt:
         """Stop a run that waits."""
@@ -42,22 +108,28 @@ class AnsweringRunner(ScriptedRunner):
 
     async def _log(self, thread: str, frames: list[Frame]) -> None:
         self.seqs[thread] = frames[-1].seq
-        if frames[-1].data["fact"] != "run_ended":
+        if frames[-1].data["fact"] not in ("run_ended", "request_answered"):
             self.busy.add(thread)
         await self.publish(thread, *(_delivery(each) for each in frames))
 
     async def frames(
-        self, thread: str, begin: Position, *, until: str | None = None
+        self,
+        thread: str,
+        begin: Position,
+        *,
+        until: str | None = None,
+        kinds: Collection[WatchKind] | None = None,
     ) -> AsyncGenerator[Delivery, None]:
         """Yield what is new, and an end when there is no more and the watch is until idle."""
         shown = 0
         while True:
             new, shown = self.frames_of[thread][shown:], len(self.frames_of[thread])
             for each in new:
-                if each.position > begin:
+                if each.position > begin and shows(each.frame, kinds):
                     yield each
             if until == "idle" and thread not in self.busy:
-                yield _delivery(frame("end", {"state": "idle"}, seq=self.seqs.get(thread, 0)))
+                state = "paused" if self._open(thread) else "idle"
+                yield _delivery(frame("end", {"state": state}, seq=self.seqs.get(thread, 0)))
                 return
             async with self.grown:
                 while len(self.frames_of[thread]) == shown:
@@ -69,7 +141,7 @@ def _run(seq: int, content: str) -> list[Frame]:
         fact(seq + 1, "message_accepted", message="m", by="local", content=content),
         fact(seq + 2, "run_started", agent="support"),
     ]
-    if content == "wait":
+    if content == "wait" or content in ASKS:
         return begun
     if content == "fail":
         error = {"type": "ValueError", "message": "no luck"}

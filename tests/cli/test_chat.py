@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from tests.cli.conftest import Api
-from tests.cli.frames import start
+from tests.cli.frames import fact, start
+from tests.http.records import request_of
 from threadhold.adapters.cli.chat import Chat
 from threadhold.adapters.cli.lines import Lines
 from threadhold.adapters.cli.terminal import Terminal
@@ -104,8 +105,88 @@ async def test_a_piped_line_may_be_a_command(api: Api, console: Console) -> None
 async def test_an_unknown_command_is_not_sent_and_two_slashes_send_one(api: Api, console: Console) -> None:
     assert await piped(api, console, "/foo bar\n//foo bar\n/stop\n") == 0
     assert "> /foo bar\necho: /foo bar\n" in console.text()
-    assert "not sent: /foo is no command (/stop, /new, /quit, /help)" in console.text()
+    assert (
+        "not sent: /foo is no command (/stop, /approve, /edit, /reject, /new, /quit, /help)" in console.text()
+    )
     assert [given["content"] for name, given in api.runner.calls if name == "send"] == ["/foo bar"]
+
+
+async def test_a_piped_chat_allows_rejects_and_answers(api: Api, console: Console) -> None:
+    lines = [
+        "pay",
+        "/approve",
+        "pay",
+        '/edit {"euros": 5}',
+        "pay",
+        "/reject too much",
+        "pay",
+        "no thanks",
+        "ask",
+        "XL",
+    ]
+    assert await piped(api, console, "\n".join(lines)) == 0
+    text = console.text()
+    assert text.startswith(
+        '> pay\nasks to allow: refund(order="A-1003", euros=240)\n(paused: the run waits for an answer)\n'
+        "(/approve, /edit JSON or /reject [REASON]; any other text rejects it)\n"
+        "(local allowed refund)\nso: approve\n> pay\n"
+    )
+    assert '(local allowed, with changes, refund: {"euros": 5})\nso: edit\n' in text
+    assert "(local rejected refund: too much)\nso: reject\n" in text
+    assert "> no thanks\n(local rejected refund)\nso: reject\n" in text
+    assert text.endswith(
+        '> ask\nasks: which_size(order="A-1003", euros=240)\n(paused: the run waits for an answer)\n'
+        "(type the answer)\n> XL\n(local answered which_size)\nso: reply\n"
+    )
+    hashes = {given["args_hash"] for name, given in api.runner.calls if name == "answer"}
+    assert hashes == {api.runner.known_requests["approval-1"].args_hash}
+
+
+async def test_of_several_requests_a_command_answers_the_one_that_it_fits(api: Api, console: Console) -> None:
+    assert await piped(api, console, "both\n/approve\n/approve\nXL\n/reject\n") == 0
+    text = console.text()
+    assert (
+        "(paused: the run waits for 2 answers)\n(a text answers the questions and rejects the rest;" in text
+    )
+    assert text.count("(nothing waits for that)") == 2
+    answered = [given["request"] for name, given in api.runner.calls if name == "answer"]
+    assert answered == ["approval-2"]
+    assert "> XL\n(local allowed refund) (1 more to answer)\n(local answered which_size)\nso: reply\n" in text
+
+
+async def test_what_is_no_decision_is_not_sent(api: Api, console: Console) -> None:
+    assert await piped(api, console, "pay\n/edit 5\n/approve all\n/edit\n") == 0
+    assert console.text().count("not answered: ") == 3
+    assert [name for name, _ in api.runner.calls if name == "answer"] == []
+
+
+async def test_a_typed_chat_is_asked_and_goes_on(api: Api, console: Console) -> None:
+    async with chatting(api, console, interactive=True) as running:
+        console.type("pay\n")
+        await console.shows("any other text rejects it)\n")
+        console.type("/approve\n")
+        await console.shows("(local allowed refund)\nso: approve\n")
+        console.type("hello\n")
+        await console.shows("echo: hello\n")
+        console.type("/quit\n")
+        assert await running == 0
+
+
+async def test_a_request_that_somebody_else_has_answered_says_so(api: Api, console: Console) -> None:
+    thread = api.runner.add_thread()
+    asked = request_of("q", thread=thread, status="answered", answer={"kind": "approve"}, answered_by="ada")
+    api.runner.known_requests["q"] = asked
+    opened = fact(
+        1, "request_opened", request="q", kind="approval", tool="refund", args={}, args_hash=asked.args_hash
+    )
+    async with chatting(api, console, interactive=True, thread=thread) as running:
+        position = Position(seq=1, fence=1)
+        await api.runner.publish(thread, Delivery(frame=opened, body=opened.body(), position=position))
+        await console.shows("asks to allow: refund()")
+        console.type("/reject\n")
+        await console.shows("not answered: this request was answered by 'ada' before")
+        console.type("/quit\n")
+        assert await running == 0
 
 
 async def test_a_stop_when_nothing_runs_says_so(api: Api, console: Console) -> None:

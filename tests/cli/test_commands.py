@@ -13,6 +13,8 @@ import pytest
 import threadhold.adapters
 from tests.cli.conftest import Api, RunCli
 from threadhold.adapters.cli import client_commands
+from threadhold.adapters.cli.failure import FAILED, failure_of
+from threadhold.adapters.http.errors import Unauthenticated
 from threadhold.adapters.settings import Settings
 from threadhold.runner.errors import Unavailable
 
@@ -151,6 +153,12 @@ def test_ctrl_c_while_the_commands_are_imported_leaves_without_a_word(
     assert (ended.code, ended.out, ended.err) == (130, "", "")
 
 
+def test_who_shows_no_token_is_told_where_it_belongs() -> None:
+    failure = failure_of(Unauthenticated("nobody here has this token", reason="unknown"))
+    assert failure.message == "nobody here has this token (commands show the token in THREADHOLD_TOKEN)"
+    assert failure.exit_code == FAILED
+
+
 def test_the_help_tells_the_exit_codes(run_cli: RunCli) -> None:
     helped = run_cli("--help")
     assert helped.code == 0
@@ -169,6 +177,20 @@ def test_tail_prints_a_line_per_frame_and_goes_on_from_a_cursor(api: Api, run_cl
     ]  # fmt: skip
     rest = run_cli("tail", id, "--after", "3-1-0", "--until-idle", "--json", "--url", api.url)
     assert [line["kind"] for line in objects(rest.out)] == ["fact", "end"]
+
+
+def test_tail_prints_only_the_kinds_that_were_asked_for(api: Api, run_cli: RunCli) -> None:
+    receipt = run_cli("send", "hi", "--agent", "support", "--no-wait", "--json", "--url", api.url).out
+    id = objects(receipt)[0]["receipt"]["thread"]
+    both = run_cli(
+        "tail", id, "--kind", "event", "--kind", "draft", "--until-idle", "--json", "--url", api.url
+    )
+    assert [line["kind"] for line in objects(both.out)] == ["event", "event", "end"]
+    facts = run_cli("tail", id, "--kind", "fact", "--until-idle", "--json", "--url", api.url)
+    assert [line["kind"] for line in objects(facts.out)] == ["fact"] * 4 + ["end"]
+    refused = run_cli("tail", id, "--kind", "facts", "--url", api.url)
+    assert refused.code == 2
+    assert "kinds are one or more of fact, event, draft" in " ".join(refused.err.split())
 
 
 def test_tail_of_a_thread_that_is_not_there(api: Api, run_cli: RunCli) -> None:
@@ -195,6 +217,7 @@ class FakeProcesses(ModuleType):
         super().__init__("threadhold.adapters.processes")
         self.run = asyncio.run
         self.called: dict[str, Any] = {}
+        self.broken: list[dict[str, Any]] = []
         self.error: Exception | None = None
 
     async def dev(
@@ -216,6 +239,11 @@ class FakeProcesses(ModuleType):
         """Apply two."""
         self._note(None, settings, {})
         return ["0001", "0002"]
+
+    async def audit(self, settings: Settings) -> list[dict[str, Any]]:
+        """Find what a test wants to be broken."""
+        self._note(None, settings, {})
+        return self.broken
 
     def _note(self, app: Any, settings: Settings, given: dict[str, Any]) -> None:
         self.called = {"app": app, "settings": settings, **given}
@@ -242,11 +270,8 @@ def test_dev_says_where_it_is_and_what_to_do_next(fake: FakeProcesses, run_cli: 
     assert "ready: http://127.0.0.1:1234   agents: echo" in ended.out
     assert "threadhold chat echo --url http://127.0.0.1:1234" in ended.out
     assert fake.called["settings"].capacity == 7
-    assert (fake.called["host"], fake.called["port"], fake.called["target"]) == (
-        "127.0.0.1",
-        0,
-        "an_app.py:app",
-    )
+    assert (fake.called["host"], fake.called["port"]) == ("127.0.0.1", 0)
+    assert fake.called["app"].names == ("echo",)
 
 
 def test_serve_and_worker_pass_their_options_on(fake: FakeProcesses, run_cli: RunCli) -> None:
@@ -259,6 +284,15 @@ def test_serve_and_worker_pass_their_options_on(fake: FakeProcesses, run_cli: Ru
 def test_migrate_tells_what_it_applied(fake: FakeProcesses, run_cli: RunCli) -> None:
     assert run_cli("migrate").out == "applied: 0001, 0002\n"
     assert objects(run_cli("migrate", "--json").out) == [{"applied": ["0001", "0002"]}]
+
+
+def test_audit_prints_what_is_broken_and_fails_then(fake: FakeProcesses, run_cli: RunCli) -> None:
+    assert run_cli("audit").out == "no broken invariant\n"
+    assert (run_cli("audit", "--json").code, run_cli("audit", "--json").out) == (0, "")
+    fake.broken = [{"invariant": "facts are gap-free", "thread_id": "t-1", "detail": "7"}]
+    failed = run_cli("audit")
+    assert (failed.code, failed.out) == (1, "broken: facts are gap-free (thread t-1, 7)\n")
+    assert objects(run_cli("audit", "--json").out) == [{"broken": fake.broken[0]}]
 
 
 def test_a_typed_error_of_a_process_is_one_line(fake: FakeProcesses, run_cli: RunCli) -> None:

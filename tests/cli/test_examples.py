@@ -3,18 +3,26 @@
 import asyncio
 import importlib.util
 import sys
+from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic_ai import DeferredToolRequests, DeferredToolResults
+from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
+from pydantic_ai.models.function import FunctionModel
 
 from tests.project.sources import ROOT
 from threadhold.adapters import localmodel
 from threadhold.adapters.cli.target import TargetError, load_app
 from threadhold.adapters.localmodel import LocalModelMissing, local_model
+from threadhold.runner.decisions import Terms
 from threadhold.runner.errors import Rejection
+from threadhold.runner.pausing import requests_of
 
 DEMO = f"{ROOT}/examples/demo.py:app"
+APPROVALS = f"{ROOT}/examples/approvals.py:app"
 SUPPORT = f"{ROOT}/examples/support.py:app"
 
 
@@ -22,9 +30,9 @@ SUPPORT = f"{ROOT}/examples/support.py:app"
 def _own_modules(monkeypatch: pytest.MonkeyPatch) -> None:
     """Load each example anew, without anybody's key."""
     monkeypatch.setattr(sys, "path", list(sys.path))
-    for name in ("demo", "support"):
+    for name in ("approvals", "demo", "support"):
         monkeypatch.delitem(sys.modules, name, raising=False)
-    for name in ("OPENAI_API_KEY", "SUPPORT_MODEL"):
+    for name in ("OPENAI_API_KEY", "SUPPORT_MODEL", "APPROVALS_MODEL"):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -50,6 +58,35 @@ def test_the_support_agent_refunds_what_was_delivered_and_once() -> None:
 def test_the_support_agent_rejects_with_a_reason(order: str, said: str) -> None:
     with pytest.raises(Rejection, match=said):
         support().refund(order, "please")
+
+
+async def test_the_approvals_agent_asks_and_pays_what_is_allowed() -> None:
+    assert load_app(APPROVALS).names == ("approvals",)
+    office = sys.modules["approvals"]
+    steps: Iterator[ToolCallPart | TextPart] = iter(
+        [
+            ToolCallPart("ask", {"question": "Which cost centre?"}, "c1"),
+            ToolCallPart("pay", {"invoice": "17", "euros": 120, "cost_centre": "IT"}, "c2"),
+            TextPart("Done."),
+        ]
+    )
+    model = FunctionModel(lambda messages, info: ModelResponse([next(steps)]))
+    asking: Any = [str, DeferredToolRequests]
+    with office.agent.override(model=model):
+        asked = await office.agent.run("Pay invoice 17", output_type=asking)
+        assert asked.output.kind("c1") == "question"
+        answer = DeferredToolResults(calls={"c1": "IT"})
+        asked = await office.agent.run(
+            message_history=asked.all_messages(), deferred_tool_results=answer, output_type=asking
+        )
+        assert [call.tool_name for call in asked.output.approvals] == ["pay"]
+        assert requests_of(asked.output, terms=Terms())[0].terms.expires_in == timedelta(days=2)
+        answer = DeferredToolResults(approvals={"c2": True})
+        done = await office.agent.run(
+            message_history=asked.all_messages(), deferred_tool_results=answer, output_type=asking
+        )
+    assert done.output == "Done."
+    assert "paid 120.00 euros for 17 (IT)" in str(done.all_messages())
 
 
 def test_a_missing_local_model_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.http.records import NOW
 from threadhold.adapters.cli import lines as lines_module
 from threadhold.adapters.cli.failure import failure_of
 from threadhold.adapters.cli.lines import Lines
@@ -28,12 +29,25 @@ def test_markup_and_long_lines_are_printed_as_they_are(capsys: pytest.CaptureFix
 def test_a_program_gets_objects_and_a_person_gets_lines(capsys: pytest.CaptureFixture[str]) -> None:
     for terminal in (Terminal(as_json=True), Terminal()):
         terminal.line("for people")
-        terminal.record({"for": "programs"})
+        terminal.record({"for": "programs", "at": NOW})
         terminal.note("aside")
         terminal.failure(failure_of(ClientError("c", "m", data={"x": 1})))
     written = capsys.readouterr()
-    assert written.out == '{"for":"programs"}\nfor people\n'
+    assert written.out == '{"for":"programs","at":"2026-03-01T12:00:00+00:00"}\nfor people\n'
     assert written.err == '{"code": "c", "message": "m", "data": {"x": 1}}\naside\nthreadhold: m\n'
+
+
+def test_a_table_in_a_pipe_is_as_wide_as_it_is(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "20")
+    Terminal().table(["ID", "TEXT"], [["0195f1f0-0000-7000-8000-000000000001", "x" * 100 + "\x1b[2J"]])
+    Terminal(as_json=True).table(["ID"], [["1"]])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split() for line in lines] == [
+        ["ID", "TEXT"],
+        ["0195f1f0-0000-7000-8000-000000000001", "x" * 100 + "\ufffd[2J"],
+    ]
 
 
 def test_nobody_is_prompted_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:

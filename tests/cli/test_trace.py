@@ -1,5 +1,9 @@
 """The lines of `tail`."""
 
+from typing import Any
+
+import pytest
+
 from tests.cli.frames import delta, fact, frame, start
 from threadhold.adapters.cli.trace import WIDTH_MAX, trace_line
 
@@ -25,8 +29,44 @@ def test_heartbeats_are_left_out_and_long_lines_cut() -> None:
     assert len(line[0]) == WIDTH_MAX
 
 
+def test_a_draft_says_its_name_first() -> None:
+    told = {"done": 1, "total": 2, "event_kind": "custom", "name": "progress", "tool_name": "work"}
+    line = trace_line(frame("draft", told, seq=3, n=4))
+    assert line == (
+        '12:00:00.000       ~4 draft              name="progress" done=1 total=2 tool_name="work"',
+        "cyan",
+    )
+
+
 def test_a_gap_stands_out() -> None:
     assert trace_line(frame("gap", {"reason": "lost"}, seq=3)) == (
         '12:00:00.000       #3 gap                reason="lost"',
         "yellow",
     )
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "said"),
+    [
+        (
+            "request_opened",
+            {"args_hash": "ff", "request": "q", "args": {"a": 1}, "tool": "pay", "kind": "approval"},
+            'kind="approval" tool="pay" args={"a": 1} request="q" args_hash="ff"',
+        ),
+        (
+            "request_answered",
+            {"call_id": "c", "tool": "pay", "reason": "no", "decision": "reject", "by": "ada"},
+            'by="ada" decision="reject" tool="pay" reason="no" call_id="c"',
+        ),
+        (
+            "attempt_closed",
+            {"worker": "w", "text": "withdrawn", "cause": "drain", "outcome": "handed_over", "attempt": 1},
+            'attempt=1 outcome="handed_over" cause="drain" text="withdrawn" worker="w"',
+        ),
+        ("paused", {"requests": 2}, "requests=2"),
+    ],
+)
+def test_the_most_telling_comes_first(kind: str, data: dict[str, Any], said: str) -> None:
+    line = trace_line(fact(4, kind, **data))
+    assert line is not None
+    assert line[0].split(maxsplit=3)[2:] == [kind, said]

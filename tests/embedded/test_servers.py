@@ -183,3 +183,25 @@ def test_server_that_died_can_be_started_again(tmp_path: Path) -> None:
     assert command(server.url, "PING") is True
     server.stop()
     assert not server.running
+
+
+class EndsBetweenTwoLooks:
+    """A child that runs at the first look and has ended well at the second."""
+
+    def __init__(self) -> None:
+        self._looks = 0
+
+    def returncode(self) -> int | None:
+        self._looks += 1
+        return None if self._looks == 1 else 0
+
+    @property
+    def alive(self) -> bool:
+        return self.returncode() is None
+
+
+def test_a_step_that_ends_between_two_looks_has_not_failed(tmp_path: Path) -> None:
+    server = EmbeddedValkey(tmp_path)
+    server._child = EndsBetweenTwoLooks()  # type: ignore[assignment]
+    assert server._wait_until(lambda child: child.returncode() == 0, began_at=0) is None
+    server._child = None

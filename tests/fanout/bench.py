@@ -1,6 +1,6 @@
 """A hub with a log of facts and a live log in memory, both of which can fail."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -10,7 +10,7 @@ from threadhold.fanout.cursor import Position
 from threadhold.fanout.frame import Frame
 from threadhold.fanout.hub import Hub
 from threadhold.fanout.memory import MemoryLive, MemorySubscriber
-from threadhold.fanout.ports import Confirmed, Dropped
+from threadhold.fanout.ports import Confirmed, Dropped, LivePage, Place
 
 START = Position()
 
@@ -41,7 +41,7 @@ class CountingSubscriber(MemorySubscriber):
     def drop(self) -> None:
         """Lose the connection."""
         self.away = True
-        self.push(Dropped())
+        self.push(Dropped(threads=frozenset(self._threads)))
 
     def reconnect(self) -> None:
         """Get the connection back."""
@@ -55,7 +55,18 @@ class FaultyLive(MemoryLive):
 
     away = False
 
-    async def live(self, thread: str, *, after: tuple[int, int], limit: int) -> list[Frame]:
+    def __init__(self) -> None:
+        super().__init__()
+        self.reads = self.looks = 0
+        self.looked_for: list[list[str]] = []
+
+    async def tops(self, threads: Sequence[str]) -> dict[str, Place]:
+        self.looks += 1
+        self.looked_for.append(list(threads))
+        return await super().tops(threads)
+
+    async def live(self, thread: str, *, after: tuple[int, int], limit: int) -> LivePage:
+        self.reads += 1
         if self.away:
             raise errors.LiveUnavailable("read live frames", "away")
         return await super().live(thread, after=after, limit=limit)

@@ -33,6 +33,7 @@ class FakeFacts:
     def __init__(self) -> None:
         self.log: dict[str, list[Frame]] = {}
         self.state: Literal["idle", "busy", "paused"] = "busy"
+        self.fence = 2**53
         self.failing = False
         self.fact_reads = 0
         self.head_reads = 0
@@ -56,7 +57,7 @@ class FakeFacts:
         self.head_reads += 1
         await self._answer()
         return [
-            Head(thread=thread, seq=self.log[thread][-1].seq, state=self.state)
+            Head(thread=thread, seq=self.log[thread][-1].seq, fence=self.fence, state=self.state)
             for thread in threads
             if self.log.get(thread)
         ]

@@ -1,10 +1,14 @@
 """The hub, with a log of facts and a live log in memory."""
 
 import asyncio
+from collections.abc import Sequence
+
+import pytest
 
 from tests.fanout.bench import START, bench
 from tests.fanout.support import THREAD, Watching, check_order, fact, live, until
 from threadhold.fanout.cursor import N_MAX, Position
+from threadhold.fanout.ports import Head
 
 
 class TestASnapshotAndWhatFollows:
@@ -153,16 +157,23 @@ class TestSubscriptions:
 
 
 class TestASlowWatcher:
-    async def test_loses_its_queue_but_nothing_else(self) -> None:
-        async with bench(queue_max=8) as b:
+    @pytest.mark.parametrize(
+        ("bound", "chars", "last"),
+        [({"queue_max": 8}, 0, 59), ({"queue_chars_max": 10_000}, 3000, 19)],
+        ids=["of frames", "of characters"],
+    )
+    async def test_loses_its_queue_but_nothing_else(
+        self, bound: dict[str, int], chars: int, last: int
+    ) -> None:
+        async with bench(**bound) as b:
             await b.commit(fact(1))
             slow, quick = b.watch(), b.watch()
             await slow.reach("f1")
             slow.gate.clear()
             await b.send(live(7, 1, seq=1))
             await slow.reach("f1", "7-1")
-            for n in range(2, 60):
-                await b.send(live(7, n, seq=1))
+            for n in range(2, last + 1):
+                await b.send(live(7, n, seq=1, text="x" * chars))
                 await quick.reach("f1", *(f"7-{i}" for i in range(1, n + 1)))
             assert b.hub.stats().overflows > 0
             slow.gate.set()
@@ -299,6 +310,23 @@ class TestHeads:
                 b.watch(thread=f"t{number}")
             await until(lambda: all(w.is_up_to_date for w in b.watches))
             assert b.facts.head_reads <= 3
+
+    async def test_of_very_many_threads_are_read_some_at_a_time(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("threadhold.fanout.heads._PER_QUERY", 3)
+        async with bench(head_every=60) as b:
+            read, asked = b.facts.heads, list[int]()
+
+            async def heads(threads: Sequence[str]) -> list[Head]:
+                asked.append(len(threads))
+                return await read(threads)
+
+            monkeypatch.setattr(b.facts, "heads", heads)
+            for number in range(20):
+                b.watch(thread=f"t{number}")
+            await until(lambda: all(w.is_up_to_date for w in b.watches))
+            assert max(asked) == 3
 
 
 class TestACursorOfAnotherLife:

@@ -5,13 +5,13 @@ from contextlib import aclosing
 
 from tests.fanout.support import THREAD, live
 from threadhold.fanout.memory import MemoryLive, MemorySubscriber
-from threadhold.fanout.ports import Confirmed, Dropped, LiveArrived, Rung, Signal
+from threadhold.fanout.ports import Confirmed, Dropped, LiveArrived, LivePage, Rung, Signal
 
 
 async def drain(subscriber: MemorySubscriber, count: int) -> list[Signal]:
     """Take so many signals."""
     taken: list[Signal] = []
-    async with asyncio.timeout(10), aclosing(subscriber.signals()) as signals:  # type: ignore[type-var]
+    async with asyncio.timeout(10), aclosing(subscriber.signals()) as signals:
         async for signal in signals:
             taken.append(signal)
             if len(taken) == count:
@@ -21,18 +21,20 @@ async def drain(subscriber: MemorySubscriber, count: int) -> list[Signal]:
 
 async def test_refuses_a_zombie_and_takes_a_repetition_as_accepted() -> None:
     log = MemoryLive()
-    assert await log.append(THREAD, 7, [live(7, 1)]) == "accepted"
-    assert await log.append(THREAD, 7, [live(7, 1), live(7, 2)]) == "accepted"
-    assert await log.append(THREAD, 9, [live(9, 1)]) == "accepted"
-    assert await log.append(THREAD, 7, [live(7, 3)]) == "superseded"
-    assert await log.live(THREAD, after=(7, 1), limit=9) == [live(7, 2), live(9, 1)]
-    assert await log.live(THREAD, after=(0, 0), limit=1) == [live(7, 1)]
+    assert await log.append(THREAD, 7, [live(7, 1)]) is None
+    assert await log.append(THREAD, 7, [live(7, 1), live(7, 2)]) is None
+    assert await log.append(THREAD, 9, [live(9, 1)]) is None
+    assert await log.append(THREAD, 7, [live(7, 3)]) == (9, 1)
+    assert await log.live(THREAD, after=(7, 1), limit=9) == LivePage(
+        frames=[live(7, 2), live(9, 1)], more=False
+    )
+    assert await log.live(THREAD, after=(0, 0), limit=1) == LivePage(frames=[live(7, 1)], more=True)
 
 
 async def test_keeps_so_many_frames() -> None:
     log = MemoryLive(stream_frames_max=3)
     await log.append(THREAD, 7, [live(7, n) for n in range(1, 10)])
-    assert [frame.n for frame in await log.live(THREAD, after=(0, 0), limit=9)] == [7, 8, 9]
+    assert [frame.n for frame in (await log.live(THREAD, after=(0, 0), limit=9)).frames] == [7, 8, 9]
 
 
 async def test_subscribers_hear_their_threads_and_their_channels() -> None:
@@ -62,5 +64,5 @@ async def test_signals_that_nobody_takes_are_bounded() -> None:
     await subscriber.subscribe(THREAD)
     for seq in range(10_000):
         await log.ring(THREAD, seq)
-    assert (await drain(subscriber, 2)) == [Dropped(), Confirmed(thread=THREAD)]
+    assert (await drain(subscriber, 2)) == [Dropped(threads=frozenset({THREAD})), Confirmed(thread=THREAD)]
     await subscriber.aclose()

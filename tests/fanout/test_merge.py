@@ -106,6 +106,15 @@ class TestAWatcher:
         out = [frame for frame, _ in merge(history.facts, history.live, Position())]
         assert out == history.frames
 
+    @given(histories())
+    def test_gets_the_same_frame_by_frame_as_in_one_reading(self, history: History) -> None:
+        position, steps = Position(), []
+        for frame in history.frames:
+            assert accept(position, frame) == "deliver"
+            position = position_after(position, frame)
+            steps.append((frame, position))
+        assert steps == merge(history.facts, history.live, Position())
+
 
 class TestMerge:
     def test_puts_live_frames_behind_the_fact_they_came_after(self) -> None:

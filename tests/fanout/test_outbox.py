@@ -13,7 +13,7 @@ from tests.fanout.support import THREAD, until
 from threadhold.fanout.errors import LiveUnavailable
 from threadhold.fanout.frame import Frame
 from threadhold.fanout.outbox import Outbox
-from threadhold.fanout.ports import AppendOutcome
+from threadhold.fanout.ports import LivePage, Place
 
 
 def delta(text: str, *, index: int = 0, kind: str = "text", **fields: Any) -> dict[str, Any]:
@@ -39,22 +39,30 @@ class FakeLive:
         self.calls = 0
         self.failing = False
         self.superseded = False
+        self.cleared: list[Place] = []
         self.open = asyncio.Event()
         self.open.set()
 
-    async def append(self, thread: str, fence: int, frames: Sequence[Frame]) -> AppendOutcome:
+    async def append(self, thread: str, fence: int, frames: Sequence[Frame]) -> Place | None:
         self.calls += 1
         await self.open.wait()
         if self.failing:
             raise LiveUnavailable("store live frames", "away")
         if self.superseded:
-            return "superseded"
+            return (99, 1)
         self.batches += 1
         last = self.frames[-1].n if self.frames else 0
         self.frames.extend(frame for frame in frames if frame.n > last)
-        return "accepted"
+        return None
 
-    async def live(self, thread: str, *, after: tuple[int, int], limit: int) -> list[Frame]:
+    async def clear(self, thread: str, top: Place) -> None:
+        self.cleared.append(top)
+        self.superseded = False
+
+    async def live(self, thread: str, *, after: Place, limit: int) -> LivePage:
+        raise AssertionError("an outbox does not read")
+
+    async def tops(self, threads: Sequence[str]) -> dict[str, Place]:
         raise AssertionError("an outbox does not read")
 
     async def ring(self, thread: str, seq: int) -> None:
@@ -248,6 +256,37 @@ class TestWithoutRedis:
         outbox.put("draft", {"n": 1}, seq=3)
         assert not await outbox.flush(5.0)
         assert live.frames == []
+        await outbox.aclose()
+
+    async def test_frames_of_a_lost_future_are_cleared_if_the_claim_still_stands(self) -> None:
+        live = FakeLive()
+        live.superseded = True
+
+        async def holds() -> bool:
+            return True
+
+        outbox = make(live, holds=holds)
+        outbox.put("draft", {"n": 1}, seq=3)
+        assert await outbox.flush(5.0)
+        assert live.cleared == [(99, 1)]
+        assert [frame.n for frame in live.frames] == [1, 2]
+        assert not outbox.superseded
+        await outbox.aclose()
+
+    async def test_while_nobody_can_say_whether_the_claim_stands_it_goes_on_asking(self) -> None:
+        live = FakeLive()
+        live.superseded = True
+        answers: list[Exception | bool] = [ConnectionError("postgres is away"), False]
+
+        async def holds() -> bool:
+            answer = answers.pop(0)
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+        outbox = make(live, holds=holds)
+        await until(lambda: outbox.superseded)
+        assert (answers, live.cleared) == ([], [])
         await outbox.aclose()
 
     async def test_what_json_cannot_hold_is_a_hole_not_an_error(self) -> None:

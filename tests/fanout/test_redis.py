@@ -1,73 +1,35 @@
-"""The live log and the subscriber on a real Valkey."""
+"""The live log on a real Valkey."""
 
 import asyncio
+import socket
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.fanout.crowd import PREFIX, CountedLive
+from tests.fanout.ears import arrived, commands, confirmed, ears, until_accepted
 from tests.fanout.support import THREAD, FakeFacts, Watching, check_order, fact, live, until
 from tests.fanout.valkey import Valkey
 from threadhold.fanout.cursor import Position
 from threadhold.fanout.errors import LiveUnavailable
 from threadhold.fanout.hub import Hub
 from threadhold.fanout.outbox import Outbox
-from threadhold.fanout.ports import Confirmed, Dropped, LiveArrived, Rung, Signal
-from threadhold.fanout.redis import RedisLive, RedisSignals, RedisSubscriber, connect
-
-PREFIX = "test:"
-
-
-class Ears:
-    """A subscriber and what it has heard."""
-
-    def __init__(self, subscriber: RedisSubscriber) -> None:
-        self.subscriber = subscriber
-        self.heard: list[Signal] = []
-        self.task = asyncio.create_task(self._listen())
-
-    async def _listen(self) -> None:
-        async with aclosing(self.subscriber.signals()) as signals:  # type: ignore[type-var]
-            async for signal in signals:
-                self.heard.append(signal)
-
-    async def hear(self, wanted: Callable[[Signal], bool], *, times: int = 1) -> None:
-        await until(lambda: sum(map(wanted, self.heard)) >= times)
+from threadhold.fanout.ports import LiveArrived, LivePage, Missed
+from threadhold.fanout.redis import RedisLive, RedisSignals
+from threadhold.fanout.subscriber import RedisSubscriber
 
 
-@asynccontextmanager
-async def commands(url: str) -> AsyncIterator[Any]:
-    client = connect(url)
-    await client.flushall()
-    try:
-        yield client
-    finally:
-        await client.aclose()
-
-
-@asynccontextmanager
-async def ears(url: str, **settings: Any) -> AsyncIterator[Ears]:
-    subscriber = RedisSubscriber(url, prefix=PREFIX, **settings)
-    made = Ears(subscriber)
-    try:
-        yield made
-    finally:
-        await subscriber.aclose()
-        await asyncio.wait({made.task})
-
-
-def confirmed(signal: Signal) -> bool:
-    return isinstance(signal, Confirmed)
-
-
-def dropped(signal: Signal) -> bool:
-    return isinstance(signal, Dropped)
-
-
-def arrived(signal: Signal) -> bool:
-    return isinstance(signal, LiveArrived)
+@contextmanager
+def deaf(server: Valkey) -> Iterator[None]:
+    """Be subscribed, but never read."""
+    with socket.create_connection(("127.0.0.1", server.port)) as connection:
+        connection.sendall(f"SUBSCRIBE {PREFIX}ch:{THREAD}\r\n".encode())
+        assert connection.recv(1) == b"*"
+        yield
 
 
 class TestTheLiveLog:
@@ -75,10 +37,10 @@ class TestTheLiveLog:
         async with commands(redis_url) as client:
             log = RedisLive(client, prefix=PREFIX)
             frames = [live(7, n, seq=n, text="\u00e9\U0001f600\x00\ud83d") for n in range(1, 6)]
-            assert await log.append(THREAD, 7, frames) == "accepted"
-            assert await log.live(THREAD, after=(0, 0), limit=100) == frames
-            assert await log.live(THREAD, after=(7, 2), limit=2) == frames[2:4]
-            assert await log.live("nobody", after=(0, 0), limit=2) == []
+            assert await log.append(THREAD, 7, frames) is None
+            assert await log.live(THREAD, after=(0, 0), limit=100) == LivePage(frames=frames, more=False)
+            assert await log.live(THREAD, after=(7, 2), limit=2) == LivePage(frames=frames[2:4], more=True)
+            assert await log.live("nobody", after=(0, 0), limit=2) == LivePage(frames=[], more=False)
             assert 0 < await client.ttl(f"{PREFIX}live:{THREAD}") <= 3600
 
     async def test_takes_a_repetition_as_accepted_and_publishes_it_once(self, redis_url: str) -> None:
@@ -87,10 +49,10 @@ class TestTheLiveLog:
             await hearing.hear(confirmed)
             log = RedisLive(client, prefix=PREFIX)
             await log.append(THREAD, 7, [live(7, 1), live(7, 2)])
-            assert await log.append(THREAD, 7, [live(7, 1), live(7, 2), live(7, 3)]) == "accepted"
+            assert await log.append(THREAD, 7, [live(7, 1), live(7, 2), live(7, 3)]) is None
             await hearing.hear(arrived, times=3)
             assert [s.frame.n for s in hearing.heard if isinstance(s, LiveArrived)] == [1, 2, 3]
-            assert len(await log.live(THREAD, after=(0, 0), limit=9)) == 3
+            assert len((await log.live(THREAD, after=(0, 0), limit=9)).frames) == 3
 
     async def test_refuses_a_zombie(self, redis_url: str) -> None:
         async with commands(redis_url) as client, ears(redis_url) as hearing:
@@ -99,18 +61,18 @@ class TestTheLiveLog:
             log = RedisLive(client, prefix=PREFIX)
             await log.append(THREAD, 7, [live(7, 1)])
             await log.append(THREAD, 9, [live(9, 1)])
-            assert await log.append(THREAD, 7, [live(7, 2)]) == "superseded"
-            assert await log.append(THREAD, 9, [live(9, 2)]) == "accepted"
+            assert await log.append(THREAD, 7, [live(7, 2)]) == (9, 1)
+            assert await log.append(THREAD, 9, [live(9, 2)]) is None
             await hearing.hear(arrived, times=3)
-            assert [f.fence for f in await log.live(THREAD, after=(0, 0), limit=9)] == [7, 9, 9]
+            assert [f.fence for f in (await log.live(THREAD, after=(0, 0), limit=9)).frames] == [7, 9, 9]
 
     async def test_compares_fences_as_numbers(self, redis_url: str) -> None:
         async with commands(redis_url) as client:
             log = RedisLive(client, prefix=PREFIX)
             big = 1_799_999_999_999_999
             await log.append(THREAD, 99, [live(99, 1)])
-            assert await log.append(THREAD, big, [live(big, 1)]) == "accepted"
-            assert await log.append(THREAD, big - 1, [live(big - 1, 1)]) == "superseded"
+            assert await log.append(THREAD, big, [live(big, 1)]) is None
+            assert await log.append(THREAD, big - 1, [live(big - 1, 1)]) == (big, 1)
 
     async def test_accepts_again_after_a_flush(self, redis_url: str) -> None:
         async with commands(redis_url) as client:
@@ -118,8 +80,36 @@ class TestTheLiveLog:
             await log.append(THREAD, 7, [live(7, 1)])
             await client.flushall()
             await client.script_flush()
-            assert await log.append(THREAD, 7, [live(7, 2)]) == "accepted"
-            assert [f.n for f in await log.live(THREAD, after=(0, 0), limit=9)] == [2]
+            assert await log.append(THREAD, 7, [live(7, 2)]) is None
+            assert [f.n for f in (await log.live(THREAD, after=(0, 0), limit=9)).frames] == [2]
+
+    async def test_many_at_once_share_their_round_trips_and_keep_their_order(self, redis_url: str) -> None:
+        async with commands(redis_url) as client:
+            log = RedisLive(client, prefix=PREFIX)
+            appends = [log.append(f"t{n % 50}", 7, [live(7, n // 50 + 1)]) for n in range(200)]
+            assert await asyncio.gather(*appends) == [None] * 200
+            assert len(client.connection_pool._available_connections) == 1
+            for n in range(50):
+                assert [f.n for f in (await log.live(f"t{n}", after=(0, 0), limit=9)).frames] == [1, 2, 3, 4]
+
+    async def test_one_that_is_given_up_takes_no_other_along(self, redis_url: str) -> None:
+        async with commands(redis_url) as client:
+            log = RedisLive(client, prefix=PREFIX)
+            given_up = asyncio.create_task(log.append("other", 7, [live(7, 1)]))
+            kept = asyncio.create_task(log.append(THREAD, 7, [live(7, 1)]))
+            await asyncio.sleep(0)
+            given_up.cancel()
+            assert await kept is None
+            assert (await log.tops([THREAD])) == {THREAD: (7, 1)}
+
+    async def test_that_is_closed_fails_as_if_redis_were_away(self, redis_url: str) -> None:
+        async with commands(redis_url) as client:
+            log = RedisLive(client, prefix=PREFIX)
+            await log.append(THREAD, 7, [live(7, 1)])
+            await log.aclose()
+            with pytest.raises(LiveUnavailable):
+                await log.append(THREAD, 7, [live(7, 2)])
+            assert await log.tops([THREAD]) == {THREAD: (7, 1)}
 
     async def test_keeps_about_so_many_frames(self, redis_url: str) -> None:
         async with commands(redis_url) as client:
@@ -134,17 +124,109 @@ class TestTheLiveLog:
             await client.xadd(f"{PREFIX}live:{THREAD}", {"f": "{"}, id="7-2")
             await client.xadd(f"{PREFIX}live:{THREAD}", {"other": "x"}, id="7-3")
             await log.append(THREAD, 7, [live(7, 4)])
-            assert [f.n for f in await log.live(THREAD, after=(0, 0), limit=9)] == [1, 4]
+            assert [f.n for f in (await log.live(THREAD, after=(0, 0), limit=9)).frames] == [1, 4]
 
     async def test_publishes_only_a_pointer_to_a_big_frame(self, redis_url: str) -> None:
         async with commands(redis_url) as client, ears(redis_url) as hearing:
             await hearing.subscriber.subscribe(THREAD)
             await hearing.hear(confirmed)
             log = RedisLive(client, prefix=PREFIX)
-            big = live(7, 1, text="x" * 400_000)
-            await log.append(THREAD, 7, [big, live(7, 2)])
+            frames = [live(7, 1), live(7, 2, text="x" * 16_000), live(7, 3)]
+            await log.append(THREAD, 7, frames)
             await hearing.hear(arrived, times=2)
-            assert [s.frame for s in hearing.heard if isinstance(s, LiveArrived)] == [big, live(7, 2)]
+            first, missed, last = hearing.heard[1:]
+            assert isinstance(first, LiveArrived)
+            assert isinstance(last, LiveArrived)
+            assert [first.frame, last.frame, missed] == [frames[0], frames[2], Missed(thread=THREAD)]
+            assert (await log.live(THREAD, after=(0, 0), limit=9)).frames == frames
+
+    async def test_a_deaf_subscriber_holds_no_big_frames_in_the_servers_memory(self, tmp_path: Path) -> None:
+        # As servers are by default: what they send without a copy, they do not count.
+        server = Valkey(tmp_path, {"min-string-size-avoid-copy-reply": "16384"})
+        server.start()
+        try:
+            async with commands(server.url) as client:
+                log = RedisLive(client, prefix=PREFIX)
+                with deaf(server):
+
+                    def grown() -> int:
+                        return int(server.info("memory")["used_memory"]) - before
+
+                    before = int(server.info("memory")["used_memory"])
+                    for n in range(1, 201):
+                        await log.append(THREAD, 7, [live(7, n, text="x" * 300_000)])
+                    assert grown() > 190 * 300_000
+                    await client.delete(f"{PREFIX}live:{THREAD}")
+                    # It is freed in the background.
+                    await until(lambda: grown() < 10 * 300_000)
+                    assert len(server.clients("pubsub")) == 1
+        finally:
+            server.stop()
+
+    async def test_returns_no_more_than_fits_into_an_answer(self, redis_url: str) -> None:
+        async with commands(redis_url) as client:
+            log = RedisLive(client, prefix=PREFIX)
+            frames = [
+                live(7, n, text="x" * size) for n, size in enumerate((10, 600_000, 600_000, 2_000_000, 9), 1)
+            ]
+            await log.append(THREAD, 7, frames)
+            pages = []
+            after, more = (0, 0), True
+            while more:
+                page = await log.live(THREAD, after=after, limit=100)
+                pages.append([frame.n for frame in page.frames])
+                after, more = (7, page.frames[-1].n), page.more
+            assert pages == [[1, 2], [3], [4], [5]]
+
+    async def test_knows_the_newest_places(self, redis_url: str) -> None:
+        async with commands(redis_url) as client:
+            log = RedisLive(client, prefix=PREFIX)
+            threads = [f"t{number}" for number in range(450)]
+            for number in range(0, 450, 150):
+                await log.append(threads[number], 7, [live(7, 1), live(7, 12)])
+            await log.append("t150", 10, [live(10, 1)])
+            assert await log.tops(threads) == {"t0": (7, 12), "t150": (10, 1), "t300": (7, 12)}
+            assert await log.tops([]) == {}
+
+    async def test_clears_only_what_was_judged(self, redis_url: str) -> None:
+        async with commands(redis_url) as client:
+            log = RedisLive(client, prefix=PREFIX)
+            await log.append(THREAD, 9, [live(9, 1), live(9, 2)])
+            await log.clear(THREAD, (9, 1))
+            assert await log.append(THREAD, 7, [live(7, 1)]) == (9, 2)
+            await log.clear(THREAD, (9, 2))
+            assert await log.append(THREAD, 7, [live(7, 1)]) is None
+            await log.clear("nobody", (9, 2))
+
+    async def test_ends_wherever_it_is_cancelled_and_mixes_up_no_answers(self, redis_url: str) -> None:
+        async with commands(redis_url) as client:
+            log = RedisLive(client, prefix=PREFIX)
+            await log.append(THREAD, 7, [live(7, 1)])
+            cancelled = 0
+            for turns in [*range(30)] * 10:
+                call = asyncio.create_task(log.tops([THREAD, f"t{turns}"]))
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                cancelled += call.cancel()
+                await asyncio.wait({call})
+                assert call.cancelled() or call.result() == {THREAD: (7, 1)}
+                cancelled -= call.cancelled()
+                assert cancelled == 0
+                assert (await log.live(THREAD, after=(0, 0), limit=9)).frames == [live(7, 1)]
+
+    async def test_spares_those_who_wait_for_a_reading_that_fails(self, valkey: Valkey) -> None:
+        async with commands(valkey.url) as client:
+            log = CountedLive(client)
+            await log.live(THREAD, after=(0, 0), limit=1)
+            valkey.freeze()
+            try:
+                readings = [log.live(f"t{number}", after=(0, 0), limit=1) for number in range(100)]
+                answers = await asyncio.gather(*readings, return_exceptions=True)
+            finally:
+                valkey.thaw()
+            assert {type(answer) for answer in answers} == {LiveUnavailable}
+            assert log.tries <= 1 + 8
+            assert (await log.live(THREAD, after=(0, 0), limit=1)).frames == []
 
     async def test_says_so_quickly_when_redis_is_away(self, valkey: Valkey) -> None:
         async with commands(valkey.url) as client:
@@ -177,156 +259,6 @@ class TestTheLiveLog:
                         await signals.publish("w:1", b"x")
             finally:
                 valkey.thaw()
-
-
-async def until_accepted(log: RedisLive) -> None:
-    """Append until the server takes it."""
-    async with asyncio.timeout(10):
-        while True:
-            try:
-                assert await log.append(THREAD, 7, [live(7, 1)]) == "accepted"
-                return
-            except LiveUnavailable:
-                await asyncio.sleep(0.01)
-
-
-class TestTheSubscriber:
-    async def test_hears_doorbells_frames_and_nudges(self, redis_url: str) -> None:
-        async with commands(redis_url) as client, ears(redis_url) as hearing:
-            nudges: list[bytes] = []
-            await hearing.subscriber.subscribe_channel("w:worker", nudges.append)
-            await hearing.subscriber.subscribe(THREAD)
-            await hearing.hear(confirmed)
-            await hearing.subscriber.wait_healthy()
-            log = RedisLive(client, prefix=PREFIX)
-            await log.ring(THREAD, 5)
-            await log.append(THREAD, 7, [live(7, 1)])
-            await log.publish("w:worker", b"look")
-            await until(lambda: nudges == [b"look"])
-            assert hearing.heard == [
-                Confirmed(thread=THREAD),
-                Rung(thread=THREAD, seq=5),
-                LiveArrived(frame=live(7, 1)),
-            ]
-
-    async def test_hears_nothing_of_a_thread_given_up_until_it_is_wanted_again(self, redis_url: str) -> None:
-        async with commands(redis_url) as client, ears(redis_url) as hearing:
-            await hearing.subscriber.subscribe(THREAD)
-            await hearing.hear(confirmed)
-            await hearing.subscriber.unsubscribe(THREAD)
-            await hearing.subscriber.subscribe("other")
-            await hearing.hear(confirmed, times=2)
-            log = RedisLive(client, prefix=PREFIX)
-            await log.ring(THREAD, 1)
-            await log.ring("other", 2)
-            await hearing.hear(lambda signal: signal == Rung(thread="other", seq=2))
-            assert Rung(thread=THREAD, seq=1) not in hearing.heard
-            await hearing.subscriber.subscribe(THREAD)
-            await hearing.hear(confirmed, times=3)
-
-    async def test_survives_nonsense_and_a_failing_handler(self, redis_url: str) -> None:
-        async with commands(redis_url) as client, ears(redis_url) as hearing:
-            nudges: list[bytes] = []
-
-            def fail_first(payload: bytes) -> None:
-                nudges.append(payload)
-                if len(nudges) == 1:
-                    raise RuntimeError("a bug in the handler")
-
-            await hearing.subscriber.subscribe_channel("w:1", fail_first)
-            await hearing.subscriber.subscribe(THREAD)
-            await hearing.hear(confirmed)
-            foreign = live(7, 1).body().replace(THREAD, "t2").encode()
-            nonsense = (b"", b"X", b"D", b"Dx", b"L", b"L1-1 {", b"P1", b"P7-9", b"L7-1 " + foreign, b"\xff")
-            for payload in nonsense:
-                await client.publish(f"{PREFIX}ch:{THREAD}", payload)
-            await client.publish(f"{PREFIX}w:1", b"1")
-            await client.publish(f"{PREFIX}w:1", b"2")
-            await until(lambda: nudges == [b"1", b"2"])
-            # A pointer to a frame that is not there makes the hub read the backlog.
-            assert hearing.heard == [Confirmed(thread=THREAD)] * 2
-
-    async def test_comes_back_after_a_restart(self, valkey: Valkey) -> None:
-        async with commands(valkey.url) as client, ears(valkey.url) as hearing:
-            nudges: list[bytes] = []
-            await hearing.subscriber.subscribe_channel("w:1", nudges.append)
-            await hearing.subscriber.subscribe(THREAD)
-            await hearing.hear(confirmed)
-            valkey.stop()
-            try:
-                await hearing.hear(dropped)
-                assert not hearing.subscriber.healthy
-                await hearing.subscriber.subscribe("meanwhile")
-            finally:
-                valkey.start()
-            await hearing.hear(confirmed, times=3)
-            await hearing.subscriber.wait_healthy()
-            assert hearing.heard[1] == Dropped()
-            log = RedisLive(client, prefix=PREFIX)
-            await until_accepted(log)
-            await hearing.hear(arrived)
-            await log.publish("w:1", b"again")
-            await until(lambda: nudges == [b"again"])
-
-    async def test_starts_without_a_server(self, valkey: Valkey) -> None:
-        valkey.stop()
-        try:
-            async with ears(valkey.url) as hearing:
-                await hearing.subscriber.subscribe(THREAD)
-                await until(lambda: hearing.subscriber._outage)
-                assert hearing.heard == []
-                valkey.start()
-                await hearing.hear(confirmed)
-        finally:
-            valkey.stop()
-            valkey.start()
-
-    async def test_comes_back_when_its_connection_is_killed(self, redis_url: str) -> None:
-        async with commands(redis_url) as client, ears(redis_url) as hearing:
-            await hearing.subscriber.subscribe(THREAD)
-            await hearing.hear(confirmed)
-            await client.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
-            await hearing.hear(dropped)
-            await hearing.hear(confirmed, times=2)
-
-    async def test_notices_a_server_that_hangs_by_its_own_heartbeat(self, valkey: Valkey) -> None:
-        async with commands(valkey.url), ears(valkey.url, beat_every=0.05) as hearing:
-            await hearing.subscriber.subscribe(THREAD)
-            await hearing.hear(confirmed)
-            valkey.freeze()
-            try:
-                await hearing.hear(dropped)
-            finally:
-                valkey.thaw()
-            await hearing.hear(confirmed, times=2)
-
-    async def test_is_not_fooled_by_a_blocked_loop(self, redis_url: str) -> None:
-        async with commands(redis_url) as client, ears(redis_url, beat_every=0.02) as hearing:
-            await hearing.subscriber.subscribe(THREAD)
-            await hearing.hear(confirmed)
-            time.sleep(0.3)  # noqa: ASYNC251 - blocks the loop for many heartbeats, on purpose
-            await RedisLive(client, prefix=PREFIX).ring(THREAD, 1)
-            await hearing.hear(lambda signal: isinstance(signal, Rung))
-            assert not any(map(dropped, hearing.heard))
-
-    async def test_keeps_a_bounded_number_of_signals(self, redis_url: str) -> None:
-        subscriber = RedisSubscriber(redis_url, prefix=PREFIX, signals_max=10)
-        async with commands(redis_url) as client:
-            nudges: list[bytes] = []
-            await subscriber.subscribe(THREAD)
-            await subscriber.subscribe_channel("w:1", nudges.append)
-            await subscriber.wait_healthy()
-            log = RedisLive(client, prefix=PREFIX)
-            for seq in range(100):
-                await log.ring(THREAD, seq)
-            await log.publish("w:1", b"done")
-            await until(lambda: nudges == [b"done"])
-            made = Ears(subscriber)
-            await made.hear(lambda signal: signal == Rung(thread=THREAD, seq=99))
-            assert made.heard[:2] == [Dropped(), Confirmed(thread=THREAD)]
-            assert len(made.heard) <= 12
-            await subscriber.aclose()
-            await asyncio.wait({made.task})
 
 
 class TestAWatchOverRedis:

@@ -1,11 +1,15 @@
-"""A Valkey server of the tests' own, which they can stop, restart and freeze."""
+"""A Valkey server of the tests' own, which they can stop, restart, freeze, configure and replicate."""
 
 import signal
 import socket
 import subprocess
 import time
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
+
+import redis
 
 
 def binary() -> Path:
@@ -19,10 +23,16 @@ def binary() -> Path:
 
 
 class Valkey:
-    """One server on one port."""
+    """One server on one port.
 
-    def __init__(self, folder: Path) -> None:
+    Args:
+        folder: where it may write; made if it is not there.
+        options: of its configuration, beside those that all have.
+    """
+
+    def __init__(self, folder: Path, options: Mapping[str, str] | None = None) -> None:
         self._folder = folder
+        self._options = dict(options or {})
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port: int = probe.getsockname()[1]
@@ -34,6 +44,7 @@ class Valkey:
 
     def start(self) -> None:
         """Start the server and wait until it answers."""
+        self._folder.mkdir(parents=True, exist_ok=True)
         options = {
             "port": str(self.port),
             "bind": "127.0.0.1",
@@ -41,7 +52,8 @@ class Valkey:
             "save": "",
             "min-string-size-avoid-copy-reply": "1000000000",
             "min-string-size-avoid-copy-reply-threaded": "1000000000",
-        }
+            "repl-diskless-sync-delay": "0",
+        } | self._options
         arguments = [text for name, value in options.items() for text in (f"--{name}", value)]
         self._process = subprocess.Popen([binary(), *arguments], stdout=subprocess.DEVNULL)
         deadline = time.monotonic() + 10
@@ -73,3 +85,35 @@ class Valkey:
         """Undo `freeze`."""
         assert self._process is not None
         self._process.send_signal(signal.SIGCONT)
+
+    def ask(self, *command: str) -> Any:
+        """Send a command on a connection of its own, and return the answer."""
+        with redis.Redis(port=self.port, decode_responses=True) as client:
+            return client.execute_command(*command)
+
+    def set(self, name: str, value: str) -> None:
+        """Change its configuration, until it is started again."""
+        assert self.ask("CONFIG", "SET", name, value)
+
+    def info(self, section: str) -> dict[str, Any]:
+        """Return what it says about itself."""
+        with redis.Redis(port=self.port) as client:
+            return dict(client.info(section))
+
+    def clients(self, kind: str) -> list[dict[str, str]]:
+        """Return the connections of a kind (`normal`, `pubsub`, `replica`), without the one that asks."""
+        with redis.Redis(port=self.port) as client:
+            mine = client.client_id()
+            return [each for each in client.client_list(_type=kind) if int(each["id"]) != mine]
+
+    def follow(self, primary: "Valkey") -> None:
+        """Become a replica of another server, and wait until it holds what that one holds."""
+        self.ask("REPLICAOF", "127.0.0.1", str(primary.port))
+        deadline = time.monotonic() + 10
+        while self.info("replication")["master_link_status"] != "up":
+            assert time.monotonic() < deadline, "the replica did not come into step"
+            time.sleep(0.01)
+
+    def promote(self) -> None:
+        """Become a primary, with what it holds."""
+        self.ask("REPLICAOF", "NO", "ONE")

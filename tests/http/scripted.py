@@ -1,34 +1,48 @@
 """A Runner whose threads live in memory and whose frames a test makes, and a server on it."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, cast
-from uuid import uuid4
+from uuid import NAMESPACE_URL, uuid4, uuid5
 
 import httpx
 
+from tests.http.records import AGENT, NOW, frame_of, run_of, why_of
 from threadhold.adapters.http.app import create_api
 from threadhold.adapters.http.doors import Limits
 from threadhold.adapters.http.health import Health
 from threadhold.adapters.http.server import ApiServer, listen
 from threadhold.fanout.cursor import InvalidCursor, Position, parse_cursor
-from threadhold.fanout.frame import Delivery, Frame, Kind
+from threadhold.fanout.frame import Delivery, Kind
+from threadhold.fanout.merge import shows
 from threadhold.runner.content import checked_content, checked_key
-from threadhold.runner.errors import InvalidInput, NotFound, ThreadExists, UnknownAgent
+from threadhold.runner.decisions import Decision
+from threadhold.runner.errors import AlreadyAnswered, InvalidInput, NotFound, ThreadExists, UnknownAgent
 from threadhold.runner.machine import RunStatus
-from threadhold.runner.records import Message, Principal, Receipt, Run, StopReceipt, Thread
+from threadhold.runner.records import (
+    Message,
+    Outcome,
+    Principal,
+    Receipt,
+    Request,
+    Run,
+    StopReceipt,
+    Thread,
+    ThreadStatus,
+    WatchKind,
+    Why,
+    WorkerRecord,
+)
 from threadhold.runner.service import Runner
-
-NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
-AGENT = "support"
+from threadhold.runner.settle import rests
 
 
 def delivery(thread: str, seq: int, *, kind: Kind = "fact", data: dict[str, Any] | None = None) -> Delivery:
     """Return a frame that moves a watcher to `seq`."""
-    frame = Frame(thread=thread, run=None, fence=1, n=0, seq=seq, kind=kind, at="now", data=data or {})
+    frame = frame_of(thread, seq, kind, **(data or {}))
     return Delivery(frame=frame, body=frame.body(), position=Position(seq=seq, fence=1))
 
 
@@ -45,6 +59,11 @@ class ScriptedRunner:
     send_may_end: asyncio.Event = field(default_factory=asyncio.Event)
     grown: asyncio.Condition = field(default_factory=asyncio.Condition)
     watch_error: Exception | None = None
+    known_runs: dict[str, Run] = field(default_factory=lambda: {"run-1": run_of()})
+    known_requests: dict[str, Request] = field(default_factory=dict)
+    known_workers: list[WorkerRecord] = field(default_factory=list)
+    stopped: list[StopReceipt] | None = None
+    reasons: dict[str, Why] = field(default_factory=dict)
 
     agents: tuple[str, ...] = (AGENT, "other")
 
@@ -83,6 +102,9 @@ class ScriptedRunner:
         async with self.grown:
             self.grown.notify_all()
 
+    def thread_of_key(self, key: str, *, by: Principal) -> str:
+        return str(uuid5(NAMESPACE_URL, checked_key(key) or ""))
+
     async def create_thread(
         self, *, agent: str, by: Principal, thread: str | None, title: str | None, metadata: dict[str, Any]
     ) -> Thread:
@@ -101,6 +123,24 @@ class ScriptedRunner:
         self._called("thread", thread=thread)
         if thread not in self.items:
             raise NotFound("thread", thread)
+        return self.items[thread]
+
+    async def update_thread(
+        self,
+        thread: str,
+        *,
+        by: Principal,
+        title: str | None,
+        metadata: dict[str, Any] | None,
+        status: ThreadStatus | None,
+        unchanged_since: datetime | None = None,
+    ) -> Thread:
+        given = {"title": title, "metadata": metadata, "status": status}
+        self._called("update_thread", thread=thread, unchanged_since=unchanged_since, **given)
+        if thread not in self.items:
+            raise NotFound("thread", thread)
+        changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        self.items[thread] = replace(self.items[thread], **changes)
         return self.items[thread]
 
     async def threads(self, *, by: Principal, before: str | None = None, limit: int = 20) -> list[Thread]:
@@ -146,13 +186,112 @@ class ScriptedRunner:
 
     async def run(self, run: str, *, by: Principal) -> Run:
         self._called("run", run=run)
-        if run != "run-1":
+        return self._run(run)
+
+    def _run(self, run: str) -> Run:
+        if run not in self.known_runs:
             raise NotFound("run", run)
-        return Run(
-            id=run, thread="t", agent=AGENT, principal="local", status=RunStatus.RUNNING, reason=None,
-            error=None, attempt=1, first_seq=1, stop_requested=False, created_at=NOW, started_at=NOW,
-            ended_at=None,
+        return self.known_runs[run]
+
+    async def runs(
+        self,
+        *,
+        by: Principal,
+        status: Sequence[RunStatus] | None = None,
+        agent: str | None = None,
+        principal: str | None = None,
+        thread: str | None = None,
+        before: str | None = None,
+        limit: int = 20,
+    ) -> list[Run]:
+        chosen = {"status": status, "agent": agent, "principal": principal, "thread": thread}
+        self._called("runs", **chosen, before=before, limit=limit)
+        newest_first = sorted(self.known_runs.values(), key=lambda run: run.id, reverse=True)
+        return [
+            run
+            for run in newest_first
+            if (before is None or run.id < before)
+            and (status is None or run.status in status)
+            and agent in (None, run.agent)
+            and principal in (None, run.principal)
+        ][:limit]
+
+    async def why(self, run: str, *, by: Principal) -> Why:
+        self._called("why", run=run)
+        return self.reasons.get(run) or why_of(self._run(run))
+
+    async def rested(self, run: str, *, by: Principal, wait: float) -> Run:
+        self._called("rested", run=run, wait=wait)
+        while not rests(self._run(run).status):
+            await asyncio.sleep(0.005)
+        return self._run(run)
+
+    async def request(self, request: str, *, by: Principal) -> Request:
+        self._called("request", request=request)
+        if request not in self.known_requests:
+            raise NotFound("request", request)
+        return self.known_requests[request]
+
+    async def requests(
+        self,
+        *,
+        by: Principal,
+        status: str | None = "open",
+        thread: str | None = None,
+        before: str | None = None,
+        limit: int = 20,
+    ) -> list[Request]:
+        self._called("requests", status=status, thread=thread, before=before, limit=limit)
+        newest_first = sorted(self.known_requests.values(), key=lambda each: each.id, reverse=True)
+        return [
+            each
+            for each in newest_first
+            if (before is None or each.id < before) and status in (None, each.status)
+        ][:limit]
+
+    async def answer(
+        self, request: str, decision: Decision, *, by: Principal, args_hash: str | None = None
+    ) -> Outcome:
+        data = decision.data()
+        self._called("answer", request=request, decision=data, args_hash=args_hash)
+        if request not in self.known_requests:
+            raise NotFound("request", request)
+        asked = self.known_requests[request]
+        if asked.answer not in (None, data):
+            raise AlreadyAnswered(request, by=asked.answered_by or "", decision=asked.answer or {})
+        status: Any = "denied" if decision.kind == "reject" else "answered"
+        self.known_requests[request] = replace(asked, answer=data, answered_by=by.id, status=status)
+        return Outcome(
+            request=request, thread=asked.thread, run=asked.run, decision=data, by=by.id,
+            duplicate=asked.answer is not None, open=0, status=RunStatus.PENDING, seq=9,
         )  # fmt: skip
+
+    async def stop_all(
+        self, *, by: Principal, agent: str | None = None, principal: str | None = None
+    ) -> list[StopReceipt]:
+        self._called("stop_all", agent=agent, principal=principal)
+        if self.stopped is not None:
+            return self.stopped
+        found = [
+            run
+            for run in self.known_runs.values()
+            if agent in (None, run.agent) and principal in (None, run.principal)
+        ]
+        settled = self.stop_may_end.is_set()
+        return [
+            StopReceipt(thread=run.thread, run=run.id, settled=settled, status=None, seq=3) for run in found
+        ]
+
+    async def workers(self, *, by: Principal) -> list[WorkerRecord]:
+        self._called("workers")
+        return list(self.known_workers)
+
+    async def drain(self, worker: str, *, by: Principal) -> list[str]:
+        self._called("drain", worker=worker)
+        asked = [each.id for each in self.known_workers if each.id.startswith(worker)]
+        if not asked:
+            raise NotFound("worker", worker)
+        return asked
 
     async def stop(
         self, *, by: Principal, run: str | None = None, thread: str | None = None, key: str | None = None,
@@ -185,8 +324,14 @@ class ScriptedRunner:
             raise InvalidInput(str(error), field="after") from None
 
     async def frames(
-        self, thread: str, begin: Position, *, until: str | None = None
+        self,
+        thread: str,
+        begin: Position,
+        *,
+        until: str | None = None,
+        kinds: Collection[WatchKind] | None = None,
     ) -> AsyncGenerator[Delivery, None]:
+        self.calls.append(("frames", {"thread": thread, "kinds": kinds and set(kinds)}))
         next_one = 0
         self.watching += 1
         try:
@@ -198,7 +343,8 @@ class ScriptedRunner:
                     raise self.watch_error
                 found = self.frames_of[thread][next_one]
                 next_one += 1
-                if found.position.seq > begin.seq or found.frame.kind == "end":
+                newer = found.position.seq > begin.seq or found.frame.kind == "end"
+                if newer and shows(found.frame, kinds):
                     yield found
                 if found.frame.kind == "end":
                     return

@@ -7,7 +7,8 @@ import httpx
 import pytest
 from structlog.testing import capture_logs
 
-from tests.http.scripted import AGENT, Api, serving
+from tests.http.records import AGENT
+from tests.http.scripted import Api, serving
 from threadhold.runner import errors
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -33,6 +34,13 @@ def assert_problem(answer: httpx.Response, status: int, code: str) -> dict[str, 
         (errors.Forbidden("stop"), 403, None),
         (errors.KeyConflict("k"), 409, None),
         (errors.ThreadBusy("r"), 409, None),
+        (errors.OperatorsOnly("list workers"), 403, None),
+        (errors.AlreadyAnswered("q", by="ada", decision={"kind": "approve"}), 409, None),
+        (errors.RequestClosed("q", why="its run has ended"), 409, None),
+        (errors.WrongDecision("q", kind="question", allowed=("reply", "reject")), 409, None),
+        (errors.OwnRequest("q"), 403, None),
+        (errors.ArgsChanged("q"), 409, None),
+        (errors.DecideFirst("r"), 409, None),
         (errors.InboxFull(100), 429, "2"),
         (errors.Unavailable("the database does not answer"), 503, "1"),
         (errors.Closed(), 503, "1"),
@@ -51,8 +59,15 @@ async def test_a_refusal_keeps_its_code_and_data(
 
 
 async def test_unknown_things_are_not_found(api: Api) -> None:
-    for path in ("/v1/threads/nope", "/v1/runs/nope", "/v1/messages/nope", "/v1/threads/nope/frames"):
-        assert_problem(await api.client.get(path), 404, "not_found")
+    things = (
+        "threads/nope",
+        "runs/nope",
+        "runs/nope/why",
+        "messages/nope",
+        "requests/nope",
+    )
+    for path in (*things, "threads/nope/frames"):
+        assert_problem(await api.client.get(f"/v1/{path}"), 404, "not_found")
     answer = await api.client.post("/v1/threads/nope/messages", json={"content": "hi"})
     assert_problem(answer, 404, "not_found")
 
@@ -175,7 +190,8 @@ async def test_a_bad_key_limit_or_cursor(api: Api) -> None:
     answer = await api.client.post(f"/v1/threads/{thread}/messages", **sending)  # type: ignore[arg-type]
     assert assert_problem(answer, 422, "invalid_input")["data"]["field"] == "key"
     for query in ("limit=0", "limit=101", "limit=x", "cursor=x"):
-        assert_problem(await api.client.get(f"/v1/threads?{query}"), 422, "invalid_input")
+        for pages in ("threads", "runs", "requests"):
+            assert_problem(await api.client.get(f"/v1/{pages}?{query}"), 422, "invalid_input")
     for query in ("after=x", "until=never"):
         assert_problem(await api.client.get(f"/v1/threads/{thread}/frames?{query}"), 422, "invalid_input")
     answer = await api.client.post("/v1/runs/run-1/stop", json={"wait": 61})
@@ -192,7 +208,7 @@ async def test_unknown_paths(api: Api) -> None:
     ("method", "path", "allowed"),
     [
         ("DELETE", "/v1/threads", {"GET", "POST"}),
-        ("PUT", "/v1/threads/x", {"GET"}),
+        ("PUT", "/v1/threads/x", {"GET", "PATCH"}),
         ("GET", "/v1/threads/x/messages", {"POST"}),
         ("POST", "/v1/runs/x", {"GET"}),
         ("POST", "/healthz", {"GET"}),

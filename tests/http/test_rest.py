@@ -4,7 +4,9 @@ import asyncio
 
 import pytest
 
-from tests.http.scripted import AGENT, Api, serving, until
+from tests.http.records import AGENT, NOW
+from tests.http.scripted import Api, serving, until
+from tests.http.test_problems import assert_problem
 from threadhold.adapters.http.health import Health
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -23,6 +25,31 @@ async def test_a_thread_is_made_once(api: Api) -> None:
     assert again.json() == made.json()
     read = await api.client.get(made.headers["location"])
     assert read.json() == made.json()
+
+
+async def test_a_thread_without_an_id_is_made_once_by_its_key(api: Api) -> None:
+    making = {"json": {"agent": AGENT}, "headers": {"Idempotency-Key": "k1"}}
+    made, again = [await api.client.post("/v1/threads", **making) for _ in range(2)]  # type: ignore[arg-type]
+    assert (made.status_code, again.status_code) == (201, 200)
+    assert made.json() == again.json()
+    assert made.headers["location"] == again.headers["location"] == f"/v1/threads/{made.json()['id']}"
+    for body in ({}, {"id": "0195f1f0-0000-7000-8000-000000000001"}):
+        refused = await api.client.post(
+            "/v1/threads", json={"agent": AGENT, **body}, headers={"Idempotency-Key": ""}
+        )
+        assert_problem(refused, 422, "invalid_input")
+
+
+async def test_a_thread_is_changed_only_where_it_is_said(api: Api) -> None:
+    thread = api.runner.add_thread(title="Refund", metadata={"order": 7})
+    changed = await api.client.patch(f"/v1/threads/{thread}", json={"status": "archived"})
+    assert changed.status_code == 200
+    assert (changed.json()["status"], changed.json()["title"]) == ("archived", "Refund")
+    changed = await api.client.patch(f"/v1/threads/{thread}", json={"title": "Lamp", "metadata": {}})
+    assert (changed.json()["title"], changed.json()["metadata"]) == ("Lamp", {})
+    assert (await api.client.patch("/v1/threads/nope", json={"title": "x"})).status_code == 404
+    for body in ({"status": "gone"}, {"agent": "other"}, {"title": "a\x00"}):
+        assert (await api.client.patch(f"/v1/threads/{thread}", json=body)).status_code == 422
 
 
 async def test_threads_come_in_pages(api: Api) -> None:
@@ -107,26 +134,23 @@ async def test_a_waiting_stop_does_not_hold_up_the_end_of_the_process() -> None:
         await asyncio.wait_for(api.serving, 5)
 
 
-async def test_the_openapi_document_names_every_path_and_problem(api: Api) -> None:
-    document = (await api.client.get("/openapi.json")).json()
-    assert document["openapi"].startswith("3.1")
-    assert set(document["paths"]) == {
-        "/healthz",
-        "/readyz",
-        "/v1/agents",
-        "/v1/messages",
-        "/v1/messages/{message}",
-        "/v1/runs/{run}",
-        "/v1/runs/{run}/stop",
-        "/v1/threads",
-        "/v1/threads/{thread}",
-        "/v1/threads/{thread}/frames",
-        "/v1/threads/{thread}/messages",
-        "/v1/threads/{thread}/stop",
-    }
-    assert "code" in document["components"]["schemas"]["Problem"]["properties"]
-    refused = document["paths"]["/v1/threads/{thread}/messages"]["post"]["responses"]["409"]["content"]
-    assert list(refused) == ["application/problem+json"]
+async def test_a_thread_is_changed_only_as_it_was_seen(api: Api) -> None:
+    path = f"/v1/threads/{api.runner.add_thread(title='Refund')}"
+    seen = (await api.client.get(path)).headers["etag"]
+    changed = await api.client.patch(path, json={"title": "Lamp"}, headers={"If-Match": f'"x", {seen}'})
+    assert (changed.status_code, changed.json()["title"]) == (200, "Lamp")
+    assert changed.headers["etag"] == (await api.client.get(path)).headers["etag"] != seen
+    # A tag that a proxy has made weak says nothing certain, and what is no tag at all names none.
+    for tag in (seen, f"W/{changed.headers['etag']}", '"x"', "x", ""):
+        refused = await api.client.patch(path, json={"title": "Kettle"}, headers={"If-Match": tag})
+        assert_problem(refused, 412, "thread_changed")
+    assert (await api.client.get(path)).json()["title"] == "Lamp"
+    any_will_do = await api.client.patch(path, json={"title": "Kettle"}, headers={"If-Match": "*"})
+    assert any_will_do.status_code == 200
+    given = [call["unchanged_since"] for name, call in api.runner.calls if name == "update_thread"]
+    assert given == [NOW, None]
+    gone = await api.client.patch("/v1/threads/nope", json={"title": "x"}, headers={"If-Match": "*"})
+    assert_problem(gone, 404, "not_found")
 
 
 async def test_health_looks_behind_only_when_asked_to() -> None:

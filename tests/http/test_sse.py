@@ -59,7 +59,7 @@ async def test_a_frame_is_an_event_with_its_cursor_as_id(api: Api) -> None:
         await api.runner.publish(thread, sent)
         event = await stream.next()
     assert event == {"id": "7-1-0", "event": "fact", "data": sent.json()}
-    assert json.loads(event["data"])["data"] == {"text": "zwei\nZeilen — ☃"}
+    assert json.loads(event["data"])["data"]["text"] == "zwei\nZeilen — ☃"
     assert json.loads(event["data"])["cursor"] == event["id"]
 
 

@@ -11,7 +11,9 @@ from structlog.testing import capture_logs
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from tests.http.scripted import AGENT, Api, delivery, serving, until
+from tests.http.message_rules import check_done, check_told
+from tests.http.records import AGENT, request_of
+from tests.http.scripted import Api, delivery, serving, until
 from threadhold.adapters.http.doors import Limits
 from threadhold.fanout.errors import WatchInterrupted
 from threadhold.runner.errors import NotFound
@@ -20,20 +22,25 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 class Peer:
-    """A client that keeps what it has not looked for yet."""
+    """A client that keeps what it has not looked for yet, and holds the server to the schema of its messages."""
 
     def __init__(self, socket: ClientConnection) -> None:
         self.socket = socket
         self.seen: list[dict[str, Any]] = []
+        self._sent: dict[Any, dict[str, Any]] = {}
 
     async def send(self, **op: Any) -> None:
         """Send an op."""
+        self._sent[op.get("id")] = op
         await self.socket.send(json.dumps(op))
 
     async def next(self) -> dict[str, Any]:
         """Return the next message."""
         async with asyncio.timeout(5):
             message: dict[str, Any] = json.loads(await self.socket.recv())
+        check_told(message)
+        if message.get("ok"):
+            check_done(self._sent[message["id"]], message)
         return message
 
     async def ask(self, **op: Any) -> dict[str, Any]:
@@ -197,9 +204,12 @@ async def test_watches_are_bounded() -> None:
         ('{"id": 1, "op": "stop", "run": "run-1", "wait": "5"}', 1, "invalid_input"),
         ('{"id": 1, "op": "stop"}', 1, "invalid_input"),
         ('{"id": 1, "op": "stop", "run": "nope"}', 1, "not_found"),
-        ('{"id": 1, "op": "answer", "request": "r", "decision": {"kind": "approve"}}', 1, "not_supported"),
+        ('{"id": 1, "op": "answer", "request": "r", "decision": {"kind": "approve"}}', 1, "not_found"),
+        ('{"id": 1, "op": "answer", "request": "r", "decision": {"kind": "edit"}}', 1, "invalid_input"),
+        ('{"id": 1, "op": "answer", "request": "r", "decision": {"kind": "shrug"}}', 1, "invalid_input"),
+        ('{"id": 1, "op": "answer", "request": "r", "decision": "approve"}', 1, "invalid_input"),
     ],
-    ids=range(22),
+    ids=range(25),
 )
 async def test_a_refused_message_is_answered_and_the_socket_stays(
     api: Api, text: str, id: object, code: str
@@ -212,10 +222,30 @@ async def test_a_refused_message_is_answered_and_the_socket_stays(
         assert (await client.ask(id=2, op="ping"))["ok"]
 
 
+async def test_a_request_is_answered_once(api: Api) -> None:
+    asked = api.runner.known_requests["request-1"] = request_of()
+    edit = {"kind": "edit", "args": {"order": "A-1003", "euros": 100}}
+    async with peer(api) as client:
+        decision = edit | {"args_hash": asked.args_hash}
+        answered = await client.ask(id=1, op="answer", request="request-1", decision=decision)
+        assert answered["result"]["decision"] == edit
+        assert (answered["result"]["status"], answered["result"]["duplicate"]) == ("pending", False)
+        again = await client.ask(id=2, op="answer", request="request-1", decision=edit)
+        assert again["result"]["duplicate"] is True
+        other = {"kind": "reject", "reason": "no"}
+        assert await client.code(id=3, op="answer", request="request-1", decision=other) == "already_answered"
+    asked_with = [call[1]["args_hash"] for call in api.runner.calls]
+    assert asked_with == [asked.args_hash, None, None]
+
+
 async def test_auth_is_answered_with_who_one_is(api: Api) -> None:
     async with peer(api) as client:
         answer = await client.ask(id=1, op="auth", token="x")
-        assert answer["result"] == {"principal": "local", "workspace": "default"}
+        assert answer["result"] == {
+            "principal": "local",
+            "workspace": "default",
+            "roles": ["approver", "operator", "user"],
+        }
 
 
 async def test_a_huge_message_is_too_much_for_an_answer_and_a_larger_one_for_the_socket(api: Api) -> None:

@@ -8,7 +8,7 @@ from typer.main import get_command
 from tests.project.sources import ROOT
 from threadhold import Threadhold
 from threadhold.adapters.cli import entry
-from threadhold.adapters.http import probes, rest, sse, websocket
+from threadhold.adapters.http.app import ROUTERS
 from threadhold.adapters.settings import Settings
 
 README = (ROOT / "README.md").read_text()
@@ -54,12 +54,12 @@ def test_every_setting_is_listed_with_its_name() -> None:
 
 
 def test_paths_of_the_doors_exist() -> None:
-    routes = {route.path for door in (probes, rest, sse, websocket) for route in door.router.routes}
+    routes = {route.path for router in ROUTERS for route in router.routes}
     doors = README.partition("## The doors")[2].partition("\n\nA message")[0]
     named = {
         re.sub(r"\{\w+\}", "{}", path) for path in re.findall(r"(/(?:v1/[\w/{}]+|healthz|readyz))", doors)
     }
-    assert named <= {re.sub(r"\{\w+\}", "{}", path) for path in routes}
+    assert named <= {re.sub(r"\{[\w:]+\}", "{}", path) for path in routes}
 
 
 @pytest.mark.parametrize("path", re.findall(r"\]\(([\w./]+)\)", README))
@@ -75,12 +75,15 @@ def load_example(path: str) -> object:
 
 
 def test_examples_that_are_named_exist() -> None:
-    assert set(re.findall(r"(examples/\w+\.py):app", README)) == {"examples/demo.py", "examples/support.py"}
+    assert set(re.findall(r"(examples/\w+\.py):app", README)) == {
+        f"examples/{name}.py" for name in ("approvals", "demo", "support")
+    }
 
 
-def test_support_example_needs_no_key_to_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["approvals", "support"])
+def test_examples_need_no_key_to_be_imported(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    assert isinstance(load_example("examples/support.py"), Threadhold)
+    assert isinstance(load_example(f"examples/{name}.py"), Threadhold)
 
 
 @pytest.mark.model

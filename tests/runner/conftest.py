@@ -10,6 +10,7 @@ from pydantic_ai.messages import ModelMessage
 from tests.support import scripted
 from tests.support.agents import app
 from tests.support.servers import Stack
+from tests.support.waiting import until
 from threadhold import Principal, Runner, open_runner
 from threadhold.runner.history import loaded
 from threadhold.runner.records import Receipt, Run
@@ -45,6 +46,14 @@ class Bench:
     async def ask(self, content: str, thread: str | None = None) -> list[dict[str, Any]]:
         """Send, and return the facts of the whole thread once it is idle."""
         return await self.idle((await self.send(content, thread)).thread)
+
+    async def asked(self) -> None:
+        """Wait until the model was asked: what comes now is read by the next request at the earliest."""
+
+        async def look() -> bool:
+            return bool(self.seen)
+
+        await until(look)
 
     async def fact(self, thread: str, kind: str, **fields: Any) -> dict[str, Any]:
         """Wait for a fact and return it."""

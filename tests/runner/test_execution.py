@@ -41,6 +41,14 @@ async def test_facts_of_a_run_with_tools(bench: Bench) -> None:
     assert (ended["status"], ended["output"]) == ("completed", "sums: 3, 7")
 
 
+async def test_a_run_has_what_it_returned_and_lists_of_runs_leave_it_out(bench: Bench) -> None:
+    completed = await bench.run(await bench.send("say all of it"))
+    failed = await bench.run(await bench.send("raise nothing to say"))
+    assert (completed.status, completed.output) == (RunStatus.COMPLETED, "all of it")
+    assert (failed.status, failed.output) == (RunStatus.FAILED, None)
+    assert [run.output for run in await bench.runner.runs(by=ME)] == [None, None]
+
+
 async def test_history_is_whole_and_in_order(bench: Bench) -> None:
     receipt = await bench.send('call add {"a": 1, "b": 2} ;; say three')
     await bench.idle(receipt.thread)

@@ -1,6 +1,7 @@
 """The rules that need no server: transitions, what may be sent, what can be stored, what a history must be."""
 
 import json
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -17,7 +18,7 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models.test import TestModel
 
-from threadhold.runner.app import Threadhold
+from threadhold.runner.app import Hosted, Threadhold
 from threadhold.runner.content import checked_content, checked_key
 from threadhold.runner.errors import InvalidInput, MessageTooLarge, UnknownAgent
 from threadhold.runner.history import continuable, dumped, loaded, request_of
@@ -27,7 +28,10 @@ from threadhold.runner.machine import (
     RunStatus,
     advance,
     is_active,
+    is_archivable,
     is_final,
+    is_replayable,
+    is_resumable,
 )
 from threadhold.runner.records import MESSAGE_BYTES_MAX, InboxMessage
 from threadhold.runner.storable import bounded, storable, storable_text
@@ -61,6 +65,15 @@ def test_nothing_leaves_a_final_status() -> None:
         RunStatus.STOPPED,
         RunStatus.FAILED,
     }
+
+
+def test_what_may_be_resumed_replayed_and_archived_is_read_off_the_table() -> None:
+    assert {status for status in RunStatus if is_resumable(status)} == {RunStatus.RUNNING, RunStatus.PAUSED}
+    assert {status for status in RunStatus if is_replayable(status)} == {
+        status for status in RunStatus if not is_active(status)
+    }
+    assert is_archivable(None)
+    assert [status for status in RunStatus if is_archivable(status) and is_active(status)] == []
 
 
 def test_only_pending_runs_start_and_a_dead_worker_strands_nobody() -> None:
@@ -123,6 +136,13 @@ def test_app_refuses_nonsense() -> None:
         Threadhold(agents={})
     with pytest.raises(ValueError, match="not an agent's name"):
         Threadhold(agents={"a b": agent})
+    with pytest.raises(TypeError, match="agents have names"):
+        Threadhold(agents=[agent])  # type: ignore[arg-type]
+    for no_agent in (3, Hosted(cast(Any, "gpt"))):
+        with pytest.raises(TypeError, match="'a' is no pydantic-ai agent but"):
+            Threadhold(agents={"a": cast(Any, no_agent)})
+    with pytest.raises(ValueError, match="on_busy is one of steer, reject, queue, interrupt, not 'never'"):
+        Hosted(agent, on_busy=cast(Any, "never"))
     with pytest.raises(UnknownAgent) as refused:
         Threadhold(agents={"a": agent}).hosted("b")
     assert refused.value.data == {"agent": "b", "known": ["a"]}
@@ -154,7 +174,7 @@ ASKED = ModelRequest(parts=[UserPromptPart("hi")])
     ],
 )
 async def test_cut_off_history_can_be_continued_and_runs_no_call_again(cut_off: list[ModelMessage]) -> None:
-    history = [*continuable(loaded(dumped(cut_off))), request_of(message())]
+    history = [*continuable(loaded(dumped(cut_off))).messages, request_of(message())]
     ran = []
     agent = Agent(TestModel(call_tools=[], custom_output_text="ok"))
 

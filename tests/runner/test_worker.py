@@ -18,24 +18,6 @@ from threadhold.runner.worker import Worker
 SHORT = {"claim_ttl": 3, "renew_every": 0.5, "trust_margin": 0.5, "sweep_every": 0.2}
 
 
-async def test_drain_lets_a_short_run_finish_and_gives_a_long_one_back(stack: Stack) -> None:
-    async with open_runner(app, stack.settings()) as people:
-        async with open_runner(app, stack.settings(grace=1), capacity=4) as runner:
-            short = await runner.send(None, "words 10 0.02", by=ME, agent="scripted")
-            long = await runner.send(None, "words 10000 0.02", by=ME, agent="scripted")
-            for receipt in (short, long):
-                async for delivery in runner.watch(receipt.thread, by=ME, after="start"):
-                    if delivery.frame.data.get("event_kind") == "part_delta":
-                        break
-        assert short.run is not None
-        assert long.run is not None
-        assert (await people.run(short.run, by=ME)).status == RunStatus.COMPLETED
-        given_up = await people.run(long.run, by=ME)
-        assert (given_up.status, given_up.reason) == (RunStatus.FAILED, "abandoned")
-        assert given_up.error is not None
-        assert given_up.error["cause"] == "drain"
-
-
 async def test_cancelled_drain_leaves_no_worker_behind(stack: Stack) -> None:
     before = {thread.name for thread in threading.enumerate()}
     entered = asyncio.Event()

@@ -43,7 +43,7 @@ class Desk:
         self, thread: str, *, work: PostgresWork | None = None, key: str | None = None
     ) -> Start | None:
         """Claim as a worker."""
-        start, _ = await (work or self.work).claim(thread, agents=["a"], start_key=key or str(uuid4()))
+        start, _ = await (work or self.work).claim(thread, agents={"a": 0}, start_key=key or str(uuid4()))
         return start
 
     async def begin(self, thread: str, *, work: PostgresWork | None = None) -> Start:

@@ -48,7 +48,7 @@ async def test_repeated_claim_with_the_same_key_is_the_same_start(desk: Desk, th
 async def test_worker_takes_only_agents_it_has(desk: Desk, thread: str) -> None:
     await desk.send(thread, create_with="b")
     assert await desk.claim(thread) is None
-    start, _ = await desk.work.claim(thread, agents=["a", "b"], start_key=str(uuid4()))
+    start, _ = await desk.work.claim(thread, agents={"a": 0, "b": 0}, start_key=str(uuid4()))
     assert start is not None
     assert start.agent == "b"
 

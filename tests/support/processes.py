@@ -77,11 +77,17 @@ class Process:
         """Return what it has written so far."""
         return self.log.read_text(errors="replace")
 
-    async def says(self, *texts: str, within: float = 30.0) -> str:
-        """Return the first line of its log that contains these texts; the test's tasks go on meanwhile."""
+    async def says(self, *texts: str, within: float = 30.0, after: str = "") -> str:
+        """Return the first line of its log that contains these texts; the test's tasks go on meanwhile.
+
+        Args:
+            texts: what stands in the line.
+            within: seconds.
+            after: a line that stands before it.
+        """
 
         async def look() -> str:
-            lines = self.text().splitlines()
+            lines = self.text().partition(after)[2].splitlines() if after else self.text().splitlines()
             return next((line for line in lines if all(text in line for text in texts)), "")
 
         return await until(
@@ -115,14 +121,14 @@ class Processes:
 
     def __init__(self, env: Mapping[str, str], folder: Path) -> None:
         self._env = env
-        self._folder = folder
+        self.folder = folder
         self._started: list[Process] = []
 
     def start(
         self, *args: str, env: Mapping[str, str] | None = None, stdin: IO[bytes] | None = None
     ) -> Process:
         """Start `threadhold` with these arguments."""
-        log = self._folder / f"{len(self._started)}-{args[0]}.log"
+        log = self.folder / f"{len(self._started)}-{args[0]}.log"
         process = Process(list(args), env={**self._env, **(env or {})}, log=log, stdin=stdin)
         self._started.append(process)
         return process

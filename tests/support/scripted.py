@@ -3,6 +3,7 @@
 A message is a script: steps separated by `;;`, one per model request. Within a step, items separated by `|`:
 
     say TEXT            one text delta
+    spell JSON          the text deltas in a JSON list, whatever characters they hold
     words N SECONDS     N deltas "w1 ", "w2 ", ... with a pause before each
     call TOOL JSON      a tool call
     hold GATE           nothing until the test opens the gate, by making a file of that name
@@ -21,7 +22,7 @@ from typing import Any
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, UserPromptPart
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 
-VERBS = ("say ", "words ", "hold ", "call ", "raise ")
+VERBS = ("say ", "spell ", "words ", "hold ", "call ", "raise ")
 GATE_LOOK_S = 0.02
 
 
@@ -73,6 +74,9 @@ async def play(verb: str, rest: str, index: int, turn: int) -> AsyncIterator[Any
     match verb:
         case "say":
             yield rest
+        case "spell":
+            for text in json.loads(rest):
+                yield text
         case "words":
             count, pause = rest.split()
             for word in range(1, int(count) + 1):

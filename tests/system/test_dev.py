@@ -2,27 +2,48 @@
 
 import json
 import os
+import random
 import signal
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import pytest
+
 from tests.embedded.probes import recorded_pids
 from tests.support.processes import AGENTS, START_S_MAX, Process, processes
+from tests.support.sending import surely
 from tests.support.servers import Stack
 from tests.support.truth import truth
 from tests.support.waiting import until
-from tests.support.watching import People
+from tests.support.watching import People, Watched
 from tests.system.conftest import ROOT, Gate
+from threadhold.adapters.client import Client
+from threadhold.adapters.embedded import EmbeddedPostgres, EmbeddedValkey
 from threadhold.adapters.embedded.locks import FileLock
-from threadhold.adapters.embedded.loopback import accepts
+from threadhold.adapters.embedded.loopback import accepts, is_free
+from threadhold.runner.records import Receipt
+
+# They start up to four processes, and the servers twice, on a machine that may be slow.
+pytestmark = pytest.mark.timeout(240)
 
 AGENT = "scripted"
+# Below those that systems hand out to whoever asks for any port: nobody gets one while its server is down.
+KEPT_PORTS = range(20_000, 32_768)
 
 
 def ports(state: Path) -> list[int]:
     """Return the ports of the embedded servers that the owner of a state folder has announced."""
     told = json.loads((state / "servers.json").read_text())
     return [urlsplit(told[name]).port or 0 for name in ("database_url", "redis_url")]
+
+
+def choose_ports(state: Path) -> list[int]:
+    """Let the embedded servers in a state folder have had ports that they will find free again."""
+    chosen = random.sample([port for port in random.sample(KEPT_PORTS, 50) if is_free(port)], 2)
+    for server, port in zip((EmbeddedPostgres(state), EmbeddedValkey(state)), chosen, strict=True):
+        server.folder.mkdir(parents=True)
+        (server.folder / "port").write_text(f"{port}\n")
+    return chosen
 
 
 def of_dev(state: Path) -> dict[str, str]:
@@ -76,8 +97,18 @@ async def test_dev_goes_on_after_kill_9(tmp_path: Path, public: People, gate: Ga
     assert left_over(state) == []
 
 
+async def say(
+    client: Client, public: People, text: str, thread: str | None = None
+) -> tuple[Receipt, Watched]:
+    """Let the agent say something, and watch; both again while the servers are away."""
+    agent = AGENT if thread is None else None
+    sent = await surely(lambda: client.send(thread, f"say {text}", agent=agent, key=text))
+    return sent, await surely(lambda: public.listen(client.url, sent.thread))
+
+
 async def test_attached_processes_come_back_with_dev(tmp_path: Path, public: People) -> None:
     state = tmp_path / "state"
+    old_ports = choose_ports(state)
     # `dev` does not have the agent: what the replica takes is done by the attached worker, or not at all.
     theirs, ours = {"AGENTS": "alpha"}, {"AGENTS": AGENT}
     with processes(of_dev(state), tmp_path) as starter:
@@ -87,40 +118,37 @@ async def test_attached_processes_come_back_with_dev(tmp_path: Path, public: Peo
         replica = starter.start("serve", AGENTS, "--port", "0", env=ours)
         for attached in (worker, replica):
             await attached.says('"embedded_attached"', f'"owner_pid": {first.pid}', within=START_S_MAX)
-        await worker.says('"worker_ready"')
+        await worker.says('"worker_ready"', within=START_S_MAX)
         client = public.client(await ready(replica))
-        before = await client.send(None, "say before", agent=AGENT)
-        watched = await public.listen(client.url, before.thread)
+        before, watched = await say(client, public, "before")
         assert (await watched.sees_end(before.run or ""))["output"] == "before"
-        old_ports = ports(state)
+        assert ports(state) == old_ports
         first.kill()
         await gone(old_ports)
 
         await ready(starter.start("dev", AGENTS, "--port", "0", env=theirs))
         assert ports(state) == old_ports
-        after = await client.send(None, "say after", agent=AGENT)
-        watched = await public.listen(client.url, after.thread)
-        assert (await watched.sees_end(after.run or ""))["output"] == "after"
+        after, watched = await say(client, public, "after")
+        assert (await watched.sees_end(after.run or "", within=START_S_MAX))["output"] == "after"
         assert [process.ended() for process in (worker, replica)] == [None, None]
         assert starter.errors() == []
 
 
 async def test_dev_restarts_servers_that_died(tmp_path: Path, public: People) -> None:
     state = tmp_path / "state"
+    old_ports = choose_ports(state)
     with processes(of_dev(state), tmp_path) as starter:
         dev = starter.start("dev", AGENTS, "--port", "0")
         client = public.client(await ready(dev))
-        before = await client.send(None, "say before", agent=AGENT)
-        watched = await public.listen(client.url, before.thread)
+        before, watched = await say(client, public, "before")
         await watched.sees_end(before.run or "")
-        old_ports = ports(state)
+        assert ports(state) == old_ports
         for pid in recorded_pids(state):
             os.kill(pid, signal.SIGKILL)
         for server in ("Postgres", "Valkey"):
-            await dev.says('"embedded_restarted"', f'"server": "{server}"')
-        after = await client.send(before.thread, "say after")
-        again = await public.listen(client.url, before.thread)
-        assert (await again.sees_end(after.run or ""))["output"] == "after"
+            await dev.says('"embedded_restarted"', f'"server": "{server}"', within=START_S_MAX)
+        after, again = await say(client, public, "after", before.thread)
+        assert (await again.sees_end(after.run or "", within=START_S_MAX))["output"] == "after"
         assert ports(state) == old_ports
         assert starter.errors() == []
         dev.kill()  # Servers that were started again die with their owner as the first ones would.

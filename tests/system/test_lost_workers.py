@@ -84,16 +84,17 @@ async def test_a_worker_that_was_frozen_past_its_ttl_writes_nothing_any_more(
     assert afterwards.lasting == watched.lasting
 
 
-async def test_a_worker_that_is_told_to_end_finishes_its_run_first(
+async def test_a_worker_that_is_told_to_end_lets_its_tool_end_and_hands_the_run_over(
     system: System, judge: Truth, public: People, gate: Gate
 ) -> None:
     await system.crew.have(2)
     client = public.client(system.a)
     finish = gate("finish")
-    started = await client.send(None, f"words 5 0.01 | hold {finish} | say done", agent=AGENT)
+    script = f'call hold {{"gate": "{finish}"}} ;; say done'
+    started = await client.send(None, script, agent=AGENT)
     run = started.run or ""
     watched = await public.listen(system.b, started.thread)
-    await watched.sees(lambda seen: "w5 " in seen.text(run))
+    await judge.sees(started.thread, "tool_called")
     leaving, worker = await system.crew.holder(run)
     worker.ask_to_end()
     await worker.says('"draining"')
@@ -103,28 +104,34 @@ async def test_a_worker_that_is_told_to_end_finishes_its_run_first(
     assert await judge.worker(other.thread, other.run or "") != leaving
     finish.touch()
 
-    assert (await watched.sees_end(run))["output"] == "w1 w2 w3 w4 w5 done"
+    assert (await watched.sees_end(run))["output"] == "done"
     assert await asyncio.to_thread(worker.wait) == 0
-    assert await judge.worker(started.thread, run) == leaving
+    closed = await judge.facts(started.thread, "attempt_closed", run=run)
+    assert [attempt["outcome"] for attempt in closed] == ["handed_over", "completed"]
+    assert closed[0]["worker"].startswith(f"{leaving}-")
+    assert not closed[1]["worker"].startswith(f"{leaving}-")
+    assert len(await judge.facts(started.thread, "tool_called")) == 1
 
 
-async def test_a_run_that_outlasts_the_grace_is_given_up_at_once_and_said_to_be(
+async def test_a_run_whose_tool_outlasts_the_grace_is_given_up_at_once_and_said_to_be(
     system: System, judge: Truth, public: People, gate: Gate
 ) -> None:
     env = {"AGENTS": "gamma", "THREADHOLD_GRACE": "PT0.2S"}
     name, worker = system.crew.begin(env=env)
     await worker.says('"worker_ready"', within=START_S_MAX)
     client = public.client(system.a)
-    started = await client.send(None, f"words 5 0.01 | hold {gate('never')}", agent="gamma")
+    script = f'say let me see | call hold {{"gate": "{gate("never")}"}}'
+    started = await client.send(None, script, agent="gamma")
     watched = await public.listen(system.b, started.thread)
-    await watched.sees(lambda seen: "w5 " in seen.text(started.run or ""))
+    await judge.sees(started.thread, "tool_called")
     assert await asyncio.to_thread(worker.terminate) == 0
     end = await watched.sees_end(started.run or "")
     assert (end["status"], end["reason"], end["error"]["cause"]) == ("failed", "abandoned", "drain")
+    assert [call["tool"] for call in end["error"]["unknown_calls"]] == ["hold"]
     assert await judge.worker(started.thread, started.run or "") == name
     # What was said until then is part of the conversation.
     said = [part for message in await judge.history(started.thread) for part in message["parts"]]
-    assert [part["content"] for part in said if part["part_kind"] == "text"] == ["w1 w2 w3 w4 w5 "]
+    assert [part["content"] for part in said if part["part_kind"] == "text"] == ["let me see"]
     assert (await client.send(started.thread, "say later")).no_worker
 
 

@@ -1,0 +1,1 @@
+"""Who asks: tokens, signatures, keys and files."""

@@ -1,0 +1,1 @@
+"""Tests of what a process tells an operator in numbers and spans."""
