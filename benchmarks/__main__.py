@@ -1,6 +1,6 @@
 """Measure, each number beside its floor.
 
-Usage: python -m benchmarks [--only NAME] [--json] [--logs FOLDER]
+Usage: python -m benchmarks [--only NAME] [--minutes N] [--json] [--logs FOLDER]
 """
 
 import argparse
@@ -15,7 +15,7 @@ from typing import Final, NoReturn
 
 import structlog
 
-from benchmarks import frame, load, start, stop
+from benchmarks import calls, detection, fanout, frame, load, stalled, start, stop, streams
 from benchmarks.errors import BenchError
 from benchmarks.progress import Meter
 from benchmarks.report import print_json, print_table
@@ -30,13 +30,24 @@ MEASUREMENTS: Final[dict[str, Callable[[Bench], Awaitable[list[Row]]]]] = {
     "frame": frame.measure,
     "stop": stop.measure,
     "load": load.measure,
+    "detection": detection.measure,
+    "fanout": fanout.measure,
+    "streams": streams.measure,
+    "crowd": stalled.measure,
+    "doors": calls.measure,
 }
 WITHIN_S: Final = 110.0
+# Those that take longer than all others together are only measured when they are named; within so many seconds.
+ALONE: Final = {"detection": 110.0, "fanout": 300.0, "streams": 110.0, "crowd": 110.0, "doors": 300.0}
+# How long the crowd stays, where nobody says it; this comes on top.
+MINUTES: Final = 5.0
+LENGTHY: Final = frozenset({"crowd"})
 
 
 def main() -> int:
     """Measure what the arguments say and return the exit code."""
     args = _arguments()
+    names = args.only or [name for name in MEASUREMENTS if name not in ALONE]
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     signal.signal(signal.SIGTERM, _told_to_end)
     try:
@@ -44,11 +55,14 @@ def main() -> int:
             logs = args.logs or Path(state)
             logs.mkdir(parents=True, exist_ok=True)
             with Meter() as meter:
-                rows = _measured(args.only or list(MEASUREMENTS), Path(state), logs, meter)
+                rows = _measured(names, Path(state), logs, meter, minutes=args.minutes)
     except KeyboardInterrupt:
         return 130
     except TimeoutError:
-        print(f"bench: gave up after {WITHIN_S:g} s; measure one at a time with --only", file=sys.stderr)
+        print(
+            f"bench: gave up after {_within(names, args.minutes):g} s; measure one at a time with --only",
+            file=sys.stderr,
+        )
         return 1
     except (BenchError, EmbeddedError, RunnerError) as error:
         print(f"bench: {error}", file=sys.stderr)
@@ -64,24 +78,37 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--only", action="append", choices=list(MEASUREMENTS), help="may be given several times"
     )
+    parser.add_argument(
+        "--minutes", type=float, default=MINUTES, metavar="N", help="how long the crowd stays (default 5)"
+    )
     parser.add_argument("--json", action="store_true", help="one object per row")
     parser.add_argument("--logs", type=Path, metavar="FOLDER", help="keep there what the processes say")
     return parser.parse_args()
 
 
-def _measured(names: list[str], state: Path, logs: Path, meter: Meter) -> list[Row]:
+def _measured(names: list[str], state: Path, logs: Path, meter: Meter, *, minutes: float) -> list[Row]:
     meter.begin("servers")
     with start_servers(state, database_url=None, redis_url=None) as servers:
         settings = Settings(database_url=servers.database_url, redis_url=servers.redis_url)
-        return asyncio.run(_rows(names, settings, logs, meter))
+        return asyncio.run(_rows(names, settings, logs, meter, minutes=minutes))
 
 
-async def _rows(names: list[str], settings: Settings, logs: Path, meter: Meter) -> list[Row]:
+async def _rows(
+    names: list[str], settings: Settings, logs: Path, meter: Meter, *, minutes: float
+) -> list[Row]:
     rows: list[Row] = []
-    async with asyncio.timeout(WITHIN_S), open_bench(settings, logs, meter) as bench:
+    async with (
+        asyncio.timeout(_within(names, minutes)),
+        open_bench(settings, logs, meter, minutes=minutes) as bench,
+    ):
         for name in names:
             rows += await MEASUREMENTS[name](bench)
     return rows
+
+
+def _within(names: list[str], minutes: float) -> float:
+    longest = max([WITHIN_S, *(ALONE[name] for name in names if name in ALONE)])
+    return longest + (minutes * 60 if LENGTHY & set(names) else 0.0)
 
 
 def _told_to_end(number: int, _: object) -> NoReturn:

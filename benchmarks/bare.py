@@ -21,20 +21,20 @@ BARE = RunIdentity(principal=WHO, workspace="default", thread="bare", run="bare"
 
 async def main(runs: int, clients: int, seconds: float) -> None:
     """Run the agent and print runs per second."""
-    await agent.run("noop", deps=first_line(BARE), event_stream_handler=_streamed)
+    await agent.run("noop", deps=first_line(BARE), event_stream_handler=streamed)
     left, done, began = iter(bounded(runs, seconds)), 0, now()
 
     async def client() -> None:
         nonlocal done
         for _ in left:
-            await agent.run("noop", deps=first_line(BARE), event_stream_handler=_streamed)
+            await agent.run("noop", deps=first_line(BARE), event_stream_handler=streamed)
             done += 1
 
     await asyncio.gather(*(client() for _ in range(clients)))
     print(done / (now() - began))
 
 
-async def _streamed(_: Any, events: AsyncIterable[Any]) -> None:
+async def streamed(_: Any, events: AsyncIterable[Any]) -> None:
     """Take the events, so that the agent streams as it does under the runtime."""
     async for _event in events:
         continue

@@ -27,7 +27,7 @@ async def measure(bench: Bench) -> list[Row]:
     rows = [
         latency_row("frame", "event -> watcher in another process", events, floor, goal_ms=2, ratio_max=2)
     ]
-    deltas, floor = await _watched(bench, f"deltas {WARM_UP + DELTAS} {DELTA_PAUSE_S}", _delta_stamp)
+    deltas, floor = await _watched(bench, f"deltas {WARM_UP + DELTAS} {DELTA_PAUSE_S}", delta_stamp)
     what = f"text delta -> watcher, with the {WINDOW_MS:g} ms window that joins deltas"
     rows.append(latency_row("frame-delta", what, deltas, floor, goal_ms=2, ratio_max=2, window_ms=WINDOW_MS))
     return rows
@@ -55,7 +55,7 @@ def _event_stamp(frame: Frame) -> float | None:
     return float(stamp) if stamp is not None else None
 
 
-def _delta_stamp(frame: Frame) -> float | None:
+def delta_stamp(frame: Frame) -> float | None:
     """Return the first stamp in a delta: where two were joined, the one that opened the window."""
     if frame.data.get("event_kind") != "part_delta":
         return None

@@ -9,7 +9,10 @@ from rich.table import Table
 
 from benchmarks.rows import Row
 
-FIGURES = ("start", "frame", "stop", "load")
+FIGURES = (
+    *("start", "frame", "stop", "load", "detection", "fanout-1000", "streams-lag"),
+    *("crowd-lag", "doors-rest-send", "doors-ws-send", "doors-mcp-run"),
+)
 
 
 def print_table(rows: Sequence[Row]) -> None:
@@ -17,16 +20,17 @@ def print_table(rows: Sequence[Row]) -> None:
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=110)
-    table = Table("name", title="latency in ms, rates per second", title_justify="left")
+    table = Table("name", "unit")
     for heading in ("p50", "p95", "p99", "floor p50", "ratio", "goal", "met", "n"):
         table.add_column(heading, justify="right")
     for row in rows:
         met = {None: "-", True: "[green]yes[/]", False: "[red]no[/]"}[row.met]
         values = [_number(value, row.unit) for value in (row.p50, row.p95, row.p99, row.floor_p50)]
-        table.add_row(row.name, *values, f"{row.ratio:.1f}x", row.goal, met, str(row.n))
+        ratio = "-" if row.ratio is None else f"{row.ratio:.1f}x"
+        table.add_row(row.name, row.unit, *values, ratio, row.goal, met, str(row.n))
     console.print(table)
     for row in rows:
-        console.print(f"{row.name:12} {row.what}", style="dim", soft_wrap=True)
+        console.print(f"{row.name:20} {row.what}", style="dim", soft_wrap=True)
     print(figure(rows))
 
 
@@ -42,7 +46,7 @@ def figure(rows: Sequence[Row]) -> str:
     parts = [
         f"{row.name} {_number(row.p50, row.unit)} {row.unit} ({row.ratio:.1f}x its floor)"
         for row in rows
-        if row.name in FIGURES
+        if row.name in FIGURES and row.ratio is not None
     ]
     return f"bench: {', '.join(parts)}"
 
@@ -50,4 +54,4 @@ def figure(rows: Sequence[Row]) -> str:
 def _number(value: float | None, unit: str) -> str:
     if value is None:
         return "-"
-    return f"{value:.0f}" if unit == "/s" else f"{value:.2f}"
+    return f"{value:.0f}" if unit in ("/s", "") else f"{value:.2f}"

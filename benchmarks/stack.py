@@ -39,7 +39,8 @@ BY: Final = local_principal()  # as over REST
 class Bench:
     """What every measurement uses.
 
-    `runner` is in this process, `client` speaks to an API replica in another; the agent runs in a third.
+    `runner` is in this process, `client` speaks to an API replica in another; the agent runs in a third. More processes
+    may be started with `env` and write to `logs`. What takes as long as one likes takes `minutes`.
     """
 
     runner: Runner
@@ -47,6 +48,10 @@ class Bench:
     stamps: Stamps
     floors: Floors
     meter: Meter
+    settings: Settings
+    env: dict[str, str]
+    logs: Path
+    minutes: float
 
     async def ended(self, run: str) -> Run:
         """Return a run that has ended, so that the next sample has the machine to itself.
@@ -65,16 +70,24 @@ class Bench:
             raise NothingCame(f"the end of run {run}", ENDED_WITHIN_S) from None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started:
+    """A process that was started here, and what it says."""
+
+    pid: int
+    log: Path
+
+
 @contextmanager
-def process(name: str, args: list[str], *, env: dict[str, str], logs: Path) -> Iterator[Path]:
-    """Run a Python module as a process and yield its log; ends it on leaving."""
+def process(name: str, args: list[str], *, env: dict[str, str], logs: Path) -> Iterator[Started]:
+    """Run a Python module as a process; ends it on leaving."""
     log = logs / f"{name}.log"
     with log.open("wb") as out:
         child = subprocess.Popen(
             [sys.executable, "-m", *args], env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=ROOT
         )
     try:
-        yield log
+        yield Started(pid=child.pid, log=log)
     finally:
         child.terminate()
         try:
@@ -109,13 +122,14 @@ def _said(log: Path) -> str:
 
 
 @asynccontextmanager
-async def open_bench(settings: Settings, logs: Path, meter: Meter) -> AsyncIterator[Bench]:
+async def open_bench(settings: Settings, logs: Path, meter: Meter, *, minutes: float) -> AsyncIterator[Bench]:
     """Start the processes on servers that run, and connect to them.
 
     Args:
         settings: with the URLs of both servers.
         logs: a folder for what the processes say.
         meter: shows progress.
+        minutes: for what takes as long as one likes.
 
     Raises:
         ProcessEnded: if one does not get ready.
@@ -139,7 +153,17 @@ async def open_bench(settings: Settings, logs: Path, meter: Meter) -> AsyncItera
         )
         runner = await stack.enter_async_context(open_runner(app, settings))
         client = await stack.enter_async_context(Client(url))
-        yield Bench(runner=runner, client=client, stamps=stamps, floors=floors, meter=meter)
+        yield Bench(
+            runner=runner,
+            client=client,
+            stamps=stamps,
+            floors=floors,
+            meter=meter,
+            settings=settings,
+            env=env,
+            logs=logs,
+            minutes=minutes,
+        )
 
 
 async def _start_processes(
@@ -152,7 +176,8 @@ async def _start_processes(
         "partner": ["benchmarks.partner", database_url, redis_url],
     }
     log = {
-        name: stack.enter_context(process(name, args, env=env, logs=logs)) for name, args in commands.items()
+        name: stack.enter_context(process(name, args, env=env, logs=logs)).log
+        for name, args in commands.items()
     }
     await ready(log["worker"], '"worker_ready"')
     await ready(log["partner"], "partner_ready")
