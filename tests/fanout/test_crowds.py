@@ -135,6 +135,7 @@ def queued(hub: Hub) -> list[tuple[int, int]]:
     return [(len(each._queue) + len(each.ready), each._queue_chars) for each in watchers if each._queue]
 
 
+@pytest.mark.usefixtures("only_ours")
 async def test_watchers_that_stall_cost_the_others_nothing_and_little_memory(valkey: Valkey) -> None:
     facts = FakeFacts()
     facts.commit(fact(1))
