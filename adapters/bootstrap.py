@@ -34,6 +34,7 @@ from threadhold.runner.holding import Holding
 from threadhold.runner.service import Runner
 from threadhold.runner.worker import Worker
 from threadhold.storage.claims import PostgresHolders
+from threadhold.storage.executions import PostgresExecutions
 from threadhold.storage.log import PostgresLog
 from threadhold.storage.messages import PostgresMessages
 from threadhold.storage.migrate import migrate
@@ -217,6 +218,7 @@ def make_runner(app: Threadhold, parts: Parts) -> Runner:
         runs=PostgresRuns(parts.database, tally=tally),
         requests=PostgresRequests(parts.database, tally=tally),
         log=PostgresLog(parts.database),
+        executions=PostgresExecutions(parts.database),
         holding=holding,
         wires=parts.wires,
         hub=parts.hub,

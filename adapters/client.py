@@ -14,7 +14,7 @@ from websockets.typing import Subprotocol
 
 from threadhold.adapters.calls import DELAY_FIRST_S
 from threadhold.adapters.replies import ClientError, decoded, refused
-from threadhold.adapters.reviews import Reviews
+from threadhold.adapters.tries import Tries
 from threadhold.fanout.frame import Frame
 from threadhold.runner.records import Until, WatchKind
 
@@ -44,7 +44,7 @@ class _Place:
     last: ClientError | None = field(default=None)
 
 
-class Client(Reviews):
+class Client(Tries):
     """Talks to one API replica: the calls, and watches that come back by themselves."""
 
     async def watch(

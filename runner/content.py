@@ -13,7 +13,7 @@ METADATA_CHARS_MAX: Final = 16 * 1024
 DEPTH_MAX: Final = 32
 
 
-def checked_content(content: object) -> str:
+def checked_content(content: object, *, field: str = "content") -> str:
     """Return a message's text if it may be sent.
 
     Raises:
@@ -21,10 +21,10 @@ def checked_content(content: object) -> str:
         MessageTooLarge: if it is longer than 64 KiB as UTF-8.
     """
     if not isinstance(content, str):
-        raise InvalidInput("a message is text", field="content")
+        raise InvalidInput("a message is text", field=field)
     if not content.strip():
-        raise InvalidInput("a message must not be empty", field="content")
-    size = len(_encoded(content, "a message", field="content"))
+        raise InvalidInput("a message must not be empty", field=field)
+    size = len(_encoded(content, "a message", field=field))
     if size > MESSAGE_BYTES_MAX:
         raise MessageTooLarge(size, MESSAGE_BYTES_MAX)
     return content

@@ -6,7 +6,8 @@
     ├── NotFound              absent, or somebody else's: never told apart
     ├── Forbidden             visible, but this principal may not do it
     │   ├── OperatorsOnly     only an operator may
-    │   └── OwnersOnly        only the thread's owner, or an operator, may
+    │   ├── OwnersOnly        only the thread's owner, or an operator, may
+    │   └── ActsForAnother    only for whom the run acts, or an operator, may
     ├── KeyConflict           the idempotency key was used with other content
     ├── ThreadExists          the id is taken by a thread with another agent
     ├── ThreadBusy            on_busy is "reject" and a run is in progress
@@ -18,6 +19,7 @@
     ├── OwnRequest            separation of duties: somebody else has to approve
     ├── ArgsChanged           the arguments are not those that were looked at
     ├── DecideFirst           a run that waits for somebody else's decision cannot be stopped
+    ├── NotReplayable         the run cannot be run again, or not from there
     ├── InboxFull             too many messages wait in this thread
     ├── MembersFull           the thread has as many members as it may have
     ├── UnknownAgent          the app does not have an agent of that name
@@ -95,6 +97,14 @@ class OwnersOnly(Forbidden):
 
     def __init__(self, verb: str) -> None:
         RunnerError.__init__(self, f"only the owner of this thread may {verb}", verb=verb)
+
+
+class ActsForAnother(Forbidden):
+    """Only the principal for whom the run acts, or an operator, may do that."""
+
+    def __init__(self, verb: str) -> None:
+        text = f"this run acts for somebody else, so only they or an operator may {verb}; send a message of your own"
+        RunnerError.__init__(self, text, verb=verb)
 
 
 class KeyConflict(RunnerError):
@@ -203,6 +213,15 @@ class DecideFirst(RunnerError):
     def __init__(self, run: str) -> None:
         text = "this run waits for an approval that somebody else has to decide; approve or reject it instead"
         super().__init__(text, run=run)
+
+
+class NotReplayable(RunnerError):
+    """The run cannot be run again, or not from there; nothing was changed."""
+
+    code = "not_replayable"
+
+    def __init__(self, run: str, why: str) -> None:
+        super().__init__(f"this run cannot be replayed: {why}", run=run, why=why)
 
 
 class InboxFull(RunnerError):

@@ -129,6 +129,13 @@ def open_calls(history: Sequence[ModelMessage]) -> list[str]:
     return sorted({call.id for call in calls if call.result is None})
 
 
+def is_askable(history: Sequence[ModelMessage]) -> bool:
+    """Tell whether a model can be asked over this history as it is: something was said to it, and no call is open."""
+    last = _turns(history)[-1]
+    answered = bool(last.calls) and all(call.result is not None for call in last.calls)
+    return bool(last.requests) or (answered and not last.cut_off)
+
+
 def continuable(
     history: Sequence[ModelMessage], ledger: Ledger = EMPTY, *, resuming: bool = False
 ) -> Continuation:

@@ -13,8 +13,9 @@ from threadhold.claims import Claim, Held, Keeper, News
 from threadhold.claims.clock import Clock, now
 from threadhold.runner.errors import ClaimLost, Unavailable
 from threadhold.runner.machine import FailReason, RunStatus
-from threadhold.runner.ports import HoldStore, Wires
+from threadhold.runner.ports import Wires
 from threadhold.runner.records import Principal, Start
+from threadhold.runner.work_ports import HoldStore
 
 log = structlog.get_logger(__name__)
 

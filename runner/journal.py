@@ -19,8 +19,9 @@ from threadhold.runner.history import dumped, open_calls
 from threadhold.runner.ledger import EMPTY, Ledger, ledger_of
 from threadhold.runner.machine import RunStatus
 from threadhold.runner.meter import Meter
-from threadhold.runner.ports import Wires, WorkStore
+from threadhold.runner.ports import Wires
 from threadhold.runner.records import Ended, HandedOver, InboxMessage, NewFact, Recorded, Start
+from threadhold.runner.work_ports import WorkStore
 
 log = structlog.get_logger(__name__)
 
@@ -162,7 +163,7 @@ class Journal:
     async def history(self) -> list[Any]:
         """Return the thread's history as it stood when the run was claimed, as JSON values."""
         start = self._start
-        return await self._repeated(lambda: self._work.history(start.thread, chunks=start.history_chunks))
+        return await self._repeated(lambda: self._work.history(start.thread, head=start.history_head))
 
     async def ledger(self, history: Sequence[ModelMessage]) -> Ledger:
         """Return what the log knows of the calls that have no result in this history."""

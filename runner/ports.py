@@ -1,33 +1,29 @@
 """What the Runner needs from the stores and the wires behind it."""
 
 import builtins
-from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Sequence
+from datetime import datetime
 from typing import Any, Literal, Protocol
 
 from threadhold.fanout.cursor import Position
-from threadhold.runner.decisions import Decision, NewRequest
+from threadhold.runner.checkpoints import Checkpoint, Replay
+from threadhold.runner.decisions import Decision
+from threadhold.runner.executions import Execution, ExecutionReceipt, ExecutionTree
 from threadhold.runner.machine import RunStatus
 from threadhold.runner.records import (
     Access,
     AttemptRecord,
-    Ended,
     Fact,
-    HandedOver,
-    InboxMessage,
     Member,
     Message,
-    NewFact,
     Nudge,
     OnBusy,
     Outcome,
     Page,
     Principal,
     Receipt,
-    Recorded,
     Request,
     Run,
-    Start,
     StopReceipt,
     Thread,
     ThreadStatus,
@@ -46,7 +42,14 @@ class ThreadStore(Protocol):
         ...
 
     async def create(
-        self, thread: str, *, agent: str, title: str | None, metadata: dict[str, Any], by: Principal
+        self,
+        thread: str,
+        *,
+        agent: str,
+        title: str | None,
+        metadata: dict[str, Any],
+        execution: str | None,
+        by: Principal,
     ) -> Thread:
         """Make a thread; the same call again returns the same thread.
 
@@ -143,6 +146,22 @@ class RunStore(Protocol):
         """Record a stop, durably."""
         ...
 
+    async def begin(self, run: str, *, by: Principal) -> int | None:
+        """Return the chunk of history that a run began with, None if it has written nothing down.
+
+        Raises:
+            NotFound: there is no run that the principal may see.
+        """
+        ...
+
+    async def replay(self, run: str, *, chunk: int, by: Principal, key: str | None) -> tuple[Replay, Nudge]:
+        """Make a run that goes on from a chunk of this one's history, durably and repeatably by key.
+
+        Raises:
+            NotFound, Forbidden, NotReplayable, KeyConflict, ThreadArchived, ThreadBusy.
+        """
+        ...
+
     async def list(
         self,
         *,
@@ -216,8 +235,21 @@ class LogStore(Protocol):
         """Return facts of a thread, from a `seq` on."""
         ...
 
-    async def history(self, thread: str, *, by: Principal, after: int, limit: int) -> Page[Any]:
-        """Return a thread's messages as JSON values, from a chunk on; `limit` counts chunks."""
+    async def history(
+        self, thread: str, *, by: Principal, after: int, limit: int, head: int | None = None
+    ) -> Page[Any]:
+        """Return a thread's messages as JSON values, from a chunk on; `limit` counts chunks.
+
+        They are the history as it stood at the chunk `head`, or as it stands now.
+        """
+        ...
+
+    async def checkpoints(self, run: str, *, by: Principal, after: int, limit: int) -> Page[Checkpoint]:
+        """Return the positions that a run has reached, from a chunk on."""
+        ...
+
+    async def checkpoint(self, run: str, chunk: int, *, by: Principal) -> Checkpoint:
+        """Return one position."""
         ...
 
     async def attempts(self, run: str, *, by: Principal, after: int, limit: int) -> Page[AttemptRecord]:
@@ -235,147 +267,47 @@ class LogStore(Protocol):
         ...
 
 
-class HoldStore(Protocol):
-    """Threads that code of one's own holds."""
+class ExecutionStore(Protocol):
+    """Executions, for those who started them and for operators."""
 
-    async def hold(self, thread: str, *, by: Principal, start_key: str) -> tuple[Start, Nudge]:
-        """Take an idle thread; the same key returns the same claim while it lives.
-
-        Raises:
-            NotFound, Forbidden, ThreadArchived, ThreadBusy.
-        """
-        ...
-
-    async def end(
-        self,
-        start: Start,
-        *,
-        status: RunStatus,
-        reason: str | None = None,
-        error: dict[str, Any] | None = None,
-        data: dict[str, Any],
-    ) -> tuple[Ended, Nudge]:
-        """End it.
+    async def execute(
+        self, agent: str, mission: str, *, by: Principal, key: str | None
+    ) -> tuple[ExecutionReceipt, Nudge]:
+        """Start an execution in one transaction, repeatably by key.
 
         Raises:
-            ClaimLost: the claim is not the present one; nothing was written.
+            KeyConflict.
         """
         ...
 
+    async def find(self, execution: str, *, by: Principal) -> Execution:
+        """Return an execution.
 
-class WorkStore(Protocol):
-    """Runs as workers handle them. Every write carries the claim.
-
-    `record`, `end`, `pause`, `hand_over` and `partial` raise ClaimLost if it is not the present one, and write nothing.
-    """
-
-    async def claim(
-        self, thread: str, *, agents: Mapping[str, int], start_key: str, hinted: bool = False
-    ) -> tuple[Start | None, Nudge | None]:
-        """Take a thread and start its pending run, if there is one for these agents and nobody holds it.
-
-        `agents` says how often a run of each may start again after an abandonment; `hinted`, that this process shows
-        with a session lock that it lives.
+        Raises:
+            NotFound: there is none that the principal may see.
         """
         ...
 
-    async def history(self, thread: str, *, chunks: int) -> list[Any]:
-        """Return the messages of the first `chunks` chunks, as JSON values."""
-        ...
+    async def tree(self, execution: str, *, by: Principal) -> ExecutionTree:
+        """Return an execution with all that it is tried in.
 
-    async def record(
-        self,
-        start: Start,
-        *,
-        rec_no: int,
-        facts: Sequence[NewFact],
-        history: Sequence[Any] = (),
-        delivered: Sequence[int] = (),
-        shown: Sequence[Any] = (),
-    ) -> Recorded:
-        """Record what the run did, and consume messages together with the history that shows them.
-
-        After a stop nothing is consumed any more, and the answer says so.
+        Raises:
+            NotFound: there is none that the principal may see.
         """
         ...
 
-    async def inbox(self, start: Start) -> list[InboxMessage]:
-        """Return the messages that wait for this run."""
+    async def list(self, *, by: Principal, before: str | None, limit: int) -> list[Execution]:
+        """Return executions that the principal may see by id, the highest first."""
         ...
 
-    async def end(
-        self,
-        start: Start,
-        *,
-        status: RunStatus,
-        reason: str | None = None,
-        error: dict[str, Any] | None = None,
-        cause: str | None = None,
-        facts: Sequence[NewFact] = (),
-        history: Sequence[Any] = (),
-        data: dict[str, Any],
-    ) -> tuple[Ended, Nudge]:
-        """End the run, or learn that it goes on. `data` goes onto its run_ended."""
-        ...
+    async def threads(
+        self, execution: str, *, by: Principal, after: str | None, limit: int
+    ) -> builtins.list[Thread]:
+        """Return threads of an execution that the principal may see, oldest first.
 
-    async def pause(
-        self,
-        start: Start,
-        *,
-        requests: Sequence[NewRequest],
-        facts: Sequence[NewFact] = (),
-        history: Sequence[Any] = (),
-    ) -> Nudge | None:
-        """Close the attempt with requests to people; None when a stop came first and nothing was written."""
-        ...
-
-    async def hand_over(
-        self, start: Start, *, facts: Sequence[NewFact] = (), history: Sequence[Any] = ()
-    ) -> tuple[HandedOver, Nudge]:
-        """Give the run to another worker, or end it when it was asked to stop."""
-        ...
-
-    async def partial(self, start: Start, message: Any) -> None:
-        """Keep the response in progress, in case this process dies."""
-        ...
-
-    async def holds(self, start: Start) -> bool:
-        """Tell whether this claim is the thread's present one."""
-        ...
-
-    async def call_facts(self, thread: str, *, calls: Sequence[str]) -> list[dict[str, Any]]:
-        """Return the thread's facts about these tool calls, each with its kind as `fact`, oldest first."""
-        ...
-
-    async def release(self, start: Start, *, cause: str) -> Nudge | None:
-        """Give the claim up early; None when it was not ours any more."""
-        ...
-
-    async def pending(self, *, agents: Sequence[str], limit: int) -> list[str]:
-        """Return threads whose pending run nobody took yet."""
-        ...
-
-    async def sweep(self, *, limit: int, dead: Sequence[str] = ()) -> list[Nudge]:
-        """Take lapsed threads, and those of holders that are dead, and record what they left.
-
-        Requests whose time is over are denied.
+        Raises:
+            NotFound: there is no execution that the principal may see.
         """
-        ...
-
-    async def audited(self, *, every: timedelta) -> list[dict[str, Any]]:
-        """Return the invariants that are broken, if it is this worker's turn to look: one does, once in `every`."""
-        ...
-
-    async def draining(self) -> bool:
-        """Tell whether an operator asked this worker to leave."""
-        ...
-
-    async def register(self, *, agents: Sequence[str], capacity: int) -> None:
-        """Say that this worker is there."""
-        ...
-
-    async def unregister(self) -> None:
-        """Say that this worker leaves."""
         ...
 
 

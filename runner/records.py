@@ -52,6 +52,7 @@ class Thread:
     seq: int
     created_at: datetime
     updated_at: datetime
+    execution: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +69,8 @@ class Member:
 class Run:
     """One piece of work on a thread, from the message that starts it to its one end.
 
-    `output` is what a completed run returned, where one run is asked for; lists of runs leave it out.
+    `output` is what a completed run returned, where one run is asked for; lists of runs leave it out. `replay_of` and
+    `replay_from` name the run that this one repeats, and the checkpoint that it went on from.
     """
 
     id: str
@@ -85,6 +87,8 @@ class Run:
     started_at: datetime | None
     ended_at: datetime | None
     output: Any = None
+    replay_of: str | None = None
+    replay_from: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,7 +253,7 @@ class Start:
     attempt: int
     claim_id: str
     fence: int
-    history_chunks: int
+    history_head: int
     seq: int
     fresh: bool
     inbox: tuple[InboxMessage, ...]

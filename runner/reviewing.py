@@ -24,7 +24,7 @@ class Reviewing:
             NotFound, Unavailable, Closed.
         """
         self._check_open()
-        return await self._log.facts(canonical(thread, "thread"), by=by, after=after, limit=_bounded(limit))
+        return await self._log.facts(canonical(thread, "thread"), by=by, after=after, limit=bounded(limit))
 
     async def history(self, thread: str, *, by: Principal, after: int = 0, limit: int = 20) -> Page[Any]:
         """Return what the thread's model was shown and has said: pydantic-ai's messages, as JSON values.
@@ -41,7 +41,7 @@ class Reviewing:
             NotFound, Unavailable, Closed.
         """
         self._check_open()
-        return await self._log.history(canonical(thread, "thread"), by=by, after=after, limit=_bounded(limit))
+        return await self._log.history(canonical(thread, "thread"), by=by, after=after, limit=bounded(limit))
 
     async def attempts(
         self, run: str, *, by: Principal, after: int = 0, limit: int = 20
@@ -52,7 +52,7 @@ class Reviewing:
             NotFound, Unavailable, Closed.
         """
         self._check_open()
-        return await self._log.attempts(run, by=by, after=after, limit=_bounded(limit))
+        return await self._log.attempts(run, by=by, after=after, limit=bounded(limit))
 
     async def steps(self, run: str, *, by: Principal, after: int = 0, limit: int = 20) -> Page[Step]:
         """Return the answers that models gave in a run, at most `limit` (1 to 100), with a `seq` above `after`.
@@ -61,7 +61,7 @@ class Reviewing:
             NotFound, Unavailable, Closed.
         """
         self._check_open()
-        page = await self._log.answers(run, by=by, after=after, limit=_bounded(limit))
+        page = await self._log.answers(run, by=by, after=after, limit=bounded(limit))
         return Page(items=[step_of(fact) for fact in page.items], next=page.next)
 
     async def calls(self, run: str, *, by: Principal, after: int = 0, limit: int = 20) -> Page[Call]:
@@ -77,7 +77,7 @@ class Reviewing:
             NotFound, Unavailable, Closed.
         """
         self._check_open()
-        page = await self._log.answers(run, by=by, after=after, limit=_bounded(limit), calling=True)
+        page = await self._log.answers(run, by=by, after=after, limit=bounded(limit), calling=True)
         answers = [fact.seq for fact in page.items]
         facts = await self._log.calls(run, by=by, answers=answers) if answers else []
         return Page(items=calls_of(facts, answers=answers), next=page.next)
@@ -87,5 +87,6 @@ class Reviewing:
             raise Closed
 
 
-def _bounded(limit: int) -> int:
+def bounded(limit: int) -> int:
+    """Return how many items a page has that is asked for so many."""
     return max(1, min(limit, PAGE_MAX))

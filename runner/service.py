@@ -18,9 +18,18 @@ from threadhold.runner.content import (
 )
 from threadhold.runner.decisions import Decision, RequestStatus
 from threadhold.runner.errors import InvalidInput
+from threadhold.runner.executing import Executing
 from threadhold.runner.holding import Holding, ThreadClaim
 from threadhold.runner.ids import canonical
-from threadhold.runner.ports import LogStore, MessageStore, RequestStore, RunStore, ThreadStore, Wires
+from threadhold.runner.ports import (
+    ExecutionStore,
+    LogStore,
+    MessageStore,
+    RequestStore,
+    RunStore,
+    ThreadStore,
+    Wires,
+)
 from threadhold.runner.records import (
     Message,
     OnBusy,
@@ -34,16 +43,15 @@ from threadhold.runner.records import (
     WatchKind,
 )
 from threadhold.runner.reviewing import PAGE_MAX
-from threadhold.runner.sharing import Sharing
 from threadhold.runner.spans import span
 
 
-class Runner(Sharing):
+class Runner(Executing):
     """Sends, stops and watches. It holds no state of its own: Postgres decides, Redis hastens.
 
     Args:
         app: the agents that may be sent to.
-        threads, messages, runs, requests, log: the stores.
+        threads, messages, runs, requests, log, executions: the stores.
         holding: takes threads for code of this process.
         wires: hints to other processes.
         hub: this process's watchers.
@@ -58,6 +66,7 @@ class Runner(Sharing):
         runs: RunStore,
         requests: RequestStore,
         log: LogStore,
+        executions: ExecutionStore,
         holding: Holding,
         wires: Wires,
         hub: Hub,
@@ -68,6 +77,7 @@ class Runner(Sharing):
         self._runs = runs
         self._requests = requests
         self._log = log
+        self._executions = executions
         self._holding = holding
         self._wires = wires
         self._hub = hub
@@ -93,17 +103,22 @@ class Runner(Sharing):
         thread: str | None = None,
         title: str | None = None,
         metadata: dict[str, Any] | None = None,
+        execution: str | None = None,
     ) -> Thread:
-        """Make a thread, or return the one that the same call made before.
+        """Make a thread, or return the one that the same call made before; `execution` says to which it belongs.
 
         Raises:
-            InvalidInput, UnknownAgent, ThreadExists, Unavailable, Closed.
+            InvalidInput, NotFound, UnknownAgent, ThreadExists, Unavailable, Closed.
         """
         self._check_open()
         title, metadata = checked_title(title), checked_metadata(metadata)
         self.app.hosted(agent)
         id = canonical(thread, "thread") if thread else self._threads.new_thread_id(by=by, key=None)
-        return await self._threads.create(id, agent=agent, title=title, metadata=metadata or {}, by=by)
+        if execution is not None:
+            execution = (await self._executions.find(canonical(execution, "execution"), by=by)).id
+        return await self._threads.create(
+            id, agent=agent, title=title, metadata=metadata or {}, execution=execution, by=by
+        )
 
     async def thread(self, thread: str, *, by: Principal) -> Thread:
         """Return a thread.

@@ -19,9 +19,10 @@ from threadhold.runner.attempt import Attempt
 from threadhold.runner.deaths import LOOK_EVERY_S, Deaths
 from threadhold.runner.errors import ClaimLost, Unavailable
 from threadhold.runner.journal import Journal
-from threadhold.runner.ports import Wires, WorkStore
+from threadhold.runner.ports import Wires
 from threadhold.runner.records import Start
 from threadhold.runner.spans import span
+from threadhold.runner.work_ports import WorkStore
 
 log = structlog.get_logger(__name__)
 

@@ -44,7 +44,7 @@ def start_of(thread: str, row: Any) -> Start:
         attempt=row["attempt"],
         claim_id=str(row["claim_id"]),
         fence=row["fence"],
-        history_chunks=row["history_chunks"],
+        history_head=row["history_head"],
         seq=row["seq"],
         fresh=row["fresh"],
         inbox=inbox_of(row["inbox"]),

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from threadhold.runner.checkpoints import Checkpoint, checkpoint_id
 from threadhold.runner.errors import NotFound
 from threadhold.runner.records import PAGE_BYTES_MAX, AttemptRecord, Fact, Page, Principal
 from threadhold.runner.steps import CALL_FACTS
@@ -25,6 +26,22 @@ def _fact(row: Any) -> Fact:
     )
 
 
+def _checkpoint(row: Any) -> Checkpoint:
+    return Checkpoint(
+        id=checkpoint_id(row["run_id"], row["chunk"]),
+        run=str(row["run_id"]),
+        thread=str(row["thread_id"]),
+        attempt=row["attempt"],
+        parent=checkpoint_id(row["parent_run"], row["parent"]) if row["parent_run"] else None,
+        messages=row["messages"],
+        ends_in=row["ends_in"],
+        requests=tuple(str(id) for id in row["requests"]),
+        seq=row["seq"],
+        fence=row["fence"],
+        at=row["at"],
+    )
+
+
 class PostgresLog:
     """The `LogStore` on Postgres."""
 
@@ -36,9 +53,11 @@ class PostgresLog:
         rows = await self._rows("facts_page", "thread", thread, by, after, limit, PAGE_BYTES_MAX)
         return _page(rows, _fact)
 
-    async def history(self, thread: str, *, by: Principal, after: int, limit: int) -> Page[Any]:
-        """Return a thread's messages as JSON values, from a chunk on."""
-        rows = await self._rows("history_page", "thread", thread, by, after, limit, PAGE_BYTES_MAX)
+    async def history(
+        self, thread: str, *, by: Principal, after: int, limit: int, head: int | None = None
+    ) -> Page[Any]:
+        """Return a thread's messages as JSON values, from a chunk on, as they stood at `head` or stand now."""
+        rows = await self._rows("history_page", "thread", thread, by, after, limit, PAGE_BYTES_MAX, head)
         page = _page(rows, lambda row: json.loads(row["messages"]))
         return Page(items=[message for chunk in page.items for message in chunk], next=page.next)
 
@@ -60,6 +79,18 @@ class PostgresLog:
             "calls_of", id, by.workspace, by.id, list(by.roles), answers, list(CALL_FACTS)
         )
         return [_fact(row) for row in rows]
+
+    async def checkpoints(self, run: str, *, by: Principal, after: int, limit: int) -> Page[Checkpoint]:
+        """Return the positions that a run has reached, from a chunk on."""
+        return _page(await self._rows("checkpoints_page", "run", run, by, after, limit), _checkpoint)
+
+    async def checkpoint(self, run: str, chunk: int, *, by: Principal) -> Checkpoint:
+        """Return one position."""
+        id, roles = as_uuid(run, "run"), list(by.roles)
+        row = await self._database.row("get_checkpoint", id, by.workspace, by.id, roles, chunk)
+        if row is None:
+            raise NotFound("checkpoint", checkpoint_id(run, chunk))
+        return _checkpoint(row)
 
     async def _rows(self, statement: str, what: str, id: str, by: Principal, *args: Any) -> list[Any]:
         """Return the rows of a page; a thing without any has one in which nothing is set.

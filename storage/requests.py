@@ -24,7 +24,8 @@ _ALLOWED: Final = {"approval": ("approve", "edit", "reject")}
 _REPLY: Final = ("reply", "reject")
 
 
-def _request(row: Any) -> Request:
+def request_of(row: Any) -> Request:
+    """Return the request that a row tells of."""
     return Request(
         id=str(row["id"]),
         thread=str(row["thread_id"]),
@@ -61,7 +62,7 @@ class PostgresRequests:
         row = await self._database.row("get_request", id, by.workspace, by.id, list(by.roles))
         if row is None:
             raise NotFound("request", request)
-        return _request(row)
+        return request_of(row)
 
     async def list(
         self, *, by: Principal, status: str | None, thread: str | None, before: str | None, limit: int
@@ -77,7 +78,7 @@ class PostgresRequests:
             as_uuid(before, "request") if before else None,
             limit,
         )
-        return [_request(row) for row in rows]
+        return [request_of(row) for row in rows]
 
     async def answer(
         self, request: str, decision: Decision, *, by: Principal, args_hash: str | None

@@ -6,7 +6,19 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from threadhold.runner.errors import DecideFirst, Forbidden, NotFound, Unavailable
+from threadhold.runner.checkpoints import Replay, checkpoint_id
+from threadhold.runner.errors import (
+    ActsForAnother,
+    DecideFirst,
+    Forbidden,
+    KeyConflict,
+    NotFound,
+    NotReplayable,
+    RunnerError,
+    ThreadArchived,
+    ThreadBusy,
+    Unavailable,
+)
 from threadhold.runner.machine import AttemptOutcome, RunStatus
 from threadhold.runner.records import AttemptRecord, Nudge, Principal, Run, StopReceipt, WorkerRecord
 from threadhold.runner.tally import UNTOLD, Tally
@@ -14,7 +26,8 @@ from threadhold.storage.ids import as_uuid, new_id
 from threadhold.storage.pool import Database
 
 
-def _run(row: Any) -> Run:
+def run_of(row: Any) -> Run:
+    """Return the run that a row tells of."""
     return Run(
         id=str(row["id"]),
         thread=str(row["thread_id"]),
@@ -30,6 +43,8 @@ def _run(row: Any) -> Run:
         started_at=row["started_at"],
         ended_at=row["ended_at"],
         output=json.loads(row.get("output") or "null"),
+        replay_of=str(row["replay_of"]) if row["replay_of"] else None,
+        replay_from=checkpoint_id(row["replay_begin"], row["replay_chunk"]) if row["replay_of"] else None,
     )
 
 
@@ -70,6 +85,27 @@ def _fate(row: Any) -> str:
     return "unknown" if row["ended"] else "still_running"
 
 
+def _replay_refusal(row: Any, run: str, key: str | None) -> RunnerError:
+    """Return the typed form of a refused replay."""
+    match row["outcome"]:
+        case "forbidden":
+            return Forbidden("replay")
+        case "not_yours":
+            return ActsForAnother("replay it")
+        case "key_conflict":
+            return KeyConflict(key or "")
+        case "not_ended":
+            return NotReplayable(run, "it has not ended; stop it first, or send a message to it")
+        case "no_checkpoint":
+            return NotReplayable(run, "that is no checkpoint of it")
+        case "thread_archived":
+            return ThreadArchived(str(row["thread"]))
+        case "thread_busy":
+            return ThreadBusy(str(row["run"]))
+        case _:
+            return NotFound("run", run)
+
+
 class PostgresRuns:
     """The `RunStore` on Postgres."""
 
@@ -83,7 +119,36 @@ class PostgresRuns:
         row = await self._database.row("get_run", id, by.workspace, by.id, list(by.roles))
         if row is None:
             raise NotFound("run", run)
-        return _run(row)
+        return run_of(row)
+
+    async def begin(self, run: str, *, by: Principal) -> int | None:
+        """Return the chunk of history that a run began with, None if it has written nothing down."""
+        id = as_uuid(run, "run")
+        row = await self._database.row("begin_of_run", id, by.workspace, by.id, list(by.roles))
+        if row is None:
+            raise NotFound("run", run)
+        chunk: int | None = row["chunk"]
+        return chunk
+
+    async def replay(self, run: str, *, chunk: int, by: Principal, key: str | None) -> tuple[Replay, Nudge]:
+        """Make a run that goes on from a chunk of this one's history, under the thread's lock."""
+        id, roles = as_uuid(run, "run"), sorted(by.roles)
+        row = await self._database.row("replay", by.workspace, by.id, roles, id, chunk, key, new_id())
+        if row["outcome"] != "ok":
+            raise _replay_refusal(row, run, key)
+        thread, made = str(row["thread"]), str(row["run"])
+        replay = Replay(
+            thread=thread,
+            run=made,
+            origin=str(id),
+            checkpoint=checkpoint_id(row["begun_by"], chunk),
+            seq=row["seq"],
+            duplicate=row["duplicate"],
+            no_worker=not row["has_worker"],
+        )
+        waits = row["dispatch"] is not None
+        agent, next_run = (row["agent"], made) if waits else (None, None)
+        return replay, Nudge(thread=thread, seq=row["seq"], agent=agent, run=next_run)
 
     async def stop(
         self, *, run: str | None, thread: str | None, by: Principal, key: str | None
@@ -160,7 +225,7 @@ class PostgresRuns:
             as_uuid(before, "run") if before else None,
             limit,
         )
-        return [_run(row) for row in rows]
+        return [run_of(row) for row in rows]
 
     async def explain(self, run: str) -> dict[str, Any]:
         """Return what is known of a run beyond its row."""

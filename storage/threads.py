@@ -26,7 +26,8 @@ from threadhold.storage.ids import as_uuid, new_id, thread_id_for_key
 from threadhold.storage.pool import Database
 
 
-def _thread(row: Any) -> Thread:
+def thread_of(row: Any) -> Thread:
+    """Return the thread that a row tells of."""
     return Thread(
         id=str(row["id"]),
         workspace=row["workspace"],
@@ -40,6 +41,7 @@ def _thread(row: Any) -> Thread:
         seq=row["log_seq"],
         created_at=row["created_at"],
         updated_at=row["updated_at"],
+        execution=str(row["execution"]) if row["execution"] else None,
     )
 
 
@@ -68,11 +70,21 @@ class PostgresThreads:
         return str(new_id() if key is None else thread_id_for_key(by.workspace, by.id, key))
 
     async def create(
-        self, thread: str, *, agent: str, title: str | None, metadata: dict[str, Any], by: Principal
+        self,
+        thread: str,
+        *,
+        agent: str,
+        title: str | None,
+        metadata: dict[str, Any],
+        execution: str | None = None,
+        by: Principal,
     ) -> Thread:
         """Make a thread; the same call again returns the same thread."""
         id = as_uuid(thread, "thread")
-        await self._database.run("create_thread", id, by.workspace, by.id, agent, title, json.dumps(metadata))
+        belongs = as_uuid(execution, "execution") if execution else None
+        await self._database.run(
+            "create_thread", id, by.workspace, by.id, agent, title, json.dumps(metadata), belongs
+        )
         try:
             made = await self.get(thread, by=by)
         except NotFound:
@@ -88,7 +100,7 @@ class PostgresThreads:
         row = await self._database.row("get_thread", id, by.workspace, by.id, list(by.roles))
         if row is None:
             raise NotFound("thread", thread)
-        return _thread(row)
+        return thread_of(row)
 
     async def update(
         self,
@@ -129,7 +141,7 @@ class PostgresThreads:
         """Return the principal's threads by id, the highest first."""
         after = as_uuid(before, "thread") if before else None
         rows = await self._database.rows("list_threads", by.workspace, by.id, list(by.roles), after, limit)
-        return [_thread(row) for row in rows]
+        return [thread_of(row) for row in rows]
 
     async def members(self, thread: str, *, by: Principal) -> builtins.list[Member]:
         """Return who may see a thread beside its owner, by name."""

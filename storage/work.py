@@ -113,18 +113,18 @@ class PostgresWork:
             attempt=1,
             claim_id=str(row["claim_id"]),
             fence=row["fence"],
-            history_chunks=row["history_chunks"],
+            history_head=row["history_head"],
             seq=row["seq"],
             fresh=True,
             inbox=(),
         )
         return start, Nudge(thread=thread, seq=row["seq"])
 
-    async def history(self, thread: str, *, chunks: int) -> list[Any]:
+    async def history(self, thread: str, *, head: int) -> list[Any]:
         """Return the thread's messages as JSON values."""
-        if chunks == 0:
+        if head == 0:
             return []
-        rows = await self._database.rows("history", UUID(thread), chunks)
+        rows = await self._database.rows("history", UUID(thread), head)
         return [message for row in rows for message in json.loads(row["messages"])]
 
     async def record(

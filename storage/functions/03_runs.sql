@@ -5,11 +5,11 @@
 -- it lives. The claim's id is made here, one per start, so that no key can ever stand for two starts.
 -- p_agents and p_retries go together: how often a run of that agent may start again after an abandonment.
 -- outcome: started | held | nothing | not_mine
-CREATE OR REPLACE FUNCTION claim_v2(p_thread uuid, p_agents text[], p_retries int[], p_worker text, p_start_key uuid,
+CREATE OR REPLACE FUNCTION claim_v3(p_thread uuid, p_agents text[], p_retries int[], p_worker text, p_start_key uuid,
                                     p_ttl interval, p_hinted boolean, p_new_run uuid,
                                     OUT outcome text, OUT workspace text, OUT run uuid, OUT agent text, OUT principal text,
                                     OUT roles text[], OUT attempt int, OUT claim_id uuid, OUT fence bigint,
-                                    OUT history_chunks bigint, OUT inbox jsonb, OUT lapsed text, OUT seq bigint,
+                                    OUT history_head bigint, OUT inbox jsonb, OUT lapsed text, OUT seq bigint,
                                     OUT fresh boolean)
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE t threads; r runs;
@@ -38,7 +38,7 @@ BEGIN
     END IF;
     SELECT * INTO t FROM threads WHERE id = p_thread;
     workspace := t.workspace; run := r.id; agent := r.agent; principal := r.principal; roles := r.roles;
-    attempt := r.attempt; claim_id := t.claim_id; fence := t.fence; history_chunks := t.history_chunks; seq := t.log_seq;
+    attempt := r.attempt; claim_id := t.claim_id; fence := t.fence; history_head := t.history_head; seq := t.log_seq;
     inbox := _inbox(p_thread);
     -- An earlier start that was never acknowledged has left no run_started.
     fresh := r.attempt = 1 OR NOT EXISTS (SELECT 1 FROM facts f WHERE f.run_id = r.id AND f.kind = 'run_started');
@@ -73,10 +73,10 @@ END $$;
 
 -- Hold a thread for code of one's own: a run of kind 'direct' that no worker takes. Messages wait for the run after it.
 -- outcome: held | not_found | forbidden | thread_archived | thread_busy
-CREATE OR REPLACE FUNCTION hold_v1(p_workspace text, p_principal text, p_roles text[], p_thread uuid, p_holder text,
+CREATE OR REPLACE FUNCTION hold_v2(p_workspace text, p_principal text, p_roles text[], p_thread uuid, p_holder text,
                                    p_start_key uuid, p_ttl interval, p_run uuid, p_new_run uuid,
                                    OUT outcome text, OUT run uuid, OUT agent text, OUT claim_id uuid, OUT fence bigint,
-                                   OUT history_chunks bigint, OUT seq bigint)
+                                   OUT history_head bigint, OUT seq bigint)
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE t threads; r runs; v_access text;
 BEGIN
@@ -101,7 +101,7 @@ BEGIN
     END IF;
     SELECT * INTO t FROM threads WHERE id = p_thread;
     outcome := 'held'; run := t.current_run; agent := t.agent; claim_id := t.claim_id; fence := t.fence;
-    history_chunks := t.history_chunks; seq := t.log_seq;
+    history_head := t.history_head; seq := t.log_seq;
 END $$;
 
 -- The waiting messages that the current run is to see, oldest first.
@@ -144,9 +144,9 @@ LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     IF p_messages IS NULL THEN RETURN; END IF;
     DELETE FROM partials WHERE thread_id = p_thread;
-    INSERT INTO history (thread_id, chunk, run_id, fence, messages)
-    SELECT p_thread, t.history_chunks + 1, p_run, t.fence, p_messages FROM threads t WHERE t.id = p_thread;
-    UPDATE threads SET history_chunks = history_chunks + 1 WHERE id = p_thread;
+    INSERT INTO history (thread_id, chunk, parent, seq, run_id, fence, messages)
+    SELECT p_thread, t.history_chunks + 1, t.history_head, t.log_seq, p_run, t.fence, p_messages FROM threads t WHERE t.id = p_thread;
+    UPDATE threads SET history_chunks = history_chunks + 1, history_head = history_chunks + 1 WHERE id = p_thread;
 END $$;
 
 -- The messages that wait for the run under this claim; nothing when the claim is not the present one.

@@ -82,6 +82,12 @@ BEGIN
     SELECT 'history is gap-free', t.id, t.history_chunks::text FROM threads t
      WHERE t.id = ANY (v_ids) AND t.history_chunks <> (SELECT count(*) FROM history h WHERE h.thread_id = t.id)
     UNION ALL
+    SELECT 'the history''s head is one of its chunks', t.id, t.history_head::text FROM threads t
+     WHERE t.id = ANY (v_ids) AND (t.history_head NOT BETWEEN 0 AND t.history_chunks OR (t.history_head = 0) <> (t.history_chunks = 0))
+    UNION ALL
+    SELECT 'a run begins where its origin was', r.thread_id, r.id::text FROM runs r JOIN runs o ON o.id = r.replay_of
+     WHERE r.thread_id = ANY (v_ids) AND (o.thread_id <> r.thread_id OR o.ended_at IS NULL OR o.run_no >= r.run_no)
+    UNION ALL
     SELECT 'no run starts for ever without an acknowledgement', r.thread_id, r.id::text FROM runs r
      WHERE r.thread_id = ANY (v_ids) AND r.unacked > 5
     UNION ALL

@@ -16,13 +16,15 @@ SELECT p.* FROM {schema}.threads t LEFT JOIN LATERAL (
  ORDER BY p.seq;
 
 -- name: history_page
--- Chunks of a thread's history.
+-- Chunks of a thread's history: of the branch that ends in a chunk, or of the one that the model is shown now.
 SELECT p.* FROM {schema}.threads t LEFT JOIN LATERAL (
     SELECT w.* FROM (
         SELECT h.chunk AS place, h.messages, row_number() OVER o AS n, lead(h.chunk) OVER o IS NOT NULL AS more,
                sum(octet_length(h.messages::text)) OVER o - octet_length(h.messages::text) AS bytes
-          FROM (SELECT x.chunk, x.messages FROM {schema}.history x
-                 WHERE x.thread_id = t.id AND x.chunk > $5 ORDER BY x.chunk LIMIT $6::int + 1) h
+          FROM (SELECT x.chunk, x.messages
+                  FROM {schema}._spans(t.id, coalesce($8, t.history_head)) s
+                  JOIN {schema}.history x ON x.thread_id = t.id AND x.chunk BETWEEN s.lo AND s.hi
+                 WHERE x.chunk > $5 ORDER BY x.chunk LIMIT $6::int + 1) h
         WINDOW o AS (ORDER BY h.chunk)) w
      WHERE w.n <= $6::int AND w.bytes < $7::bigint) p ON true
  WHERE t.id = $1 AND t.workspace = $2 AND {schema}._access(t.id, t.owner, $3, $4) IS NOT NULL
@@ -72,3 +74,19 @@ SELECT f.seq, f.run_id, f.fence, f.kind, f.data, f.at FROM asked a JOIN {schema}
         OR f.kind = 'model_called' AND EXISTS (SELECT 1 FROM jsonb_array_elements(f.data -> 'calls') AS c (call)
                                                 WHERE c.call ->> 'id' = ANY (a.ids)))
  ORDER BY f.seq;
+
+-- name: checkpoints_page
+-- The positions in a thread's history that a run has reached.
+SELECT p.* FROM {schema}.runs r JOIN {schema}.threads t ON t.id = r.thread_id LEFT JOIN LATERAL (
+    SELECT w.* FROM (
+        SELECT c.chunk AS place, c.*, row_number() OVER o AS n, lead(c.chunk) OVER o IS NOT NULL AS more
+          FROM {schema}._checkpoints(r.id, $5, $6::int + 1) c
+        WINDOW o AS (ORDER BY c.chunk)) w
+     WHERE w.n <= $6::int) p ON true
+ WHERE r.id = $1 AND t.workspace = $2 AND {schema}._access(t.id, t.owner, $3, $4) IS NOT NULL
+ ORDER BY p.place;
+
+-- name: get_checkpoint
+-- One position, if the principal may see its thread.
+SELECT c.* FROM {schema}.runs r JOIN {schema}.threads t ON t.id = r.thread_id, LATERAL {schema}._checkpoints(r.id, $5 - 1, 1) c
+ WHERE r.id = $1 AND t.workspace = $2 AND {schema}._access(t.id, t.owner, $3, $4) IS NOT NULL AND c.chunk = $5;

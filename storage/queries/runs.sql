@@ -22,7 +22,7 @@ SELECT c.call ->> 'id' AS call_id, r.ended_at IS NOT NULL AS ended,
 -- name: claim
 -- Take a thread's claim and start its pending run; with how long that has waited since it was made.
 SELECT c.*, extract(epoch FROM clock_timestamp() - r.created_at)::float8 AS waited_s
-  FROM {schema}.claim_v2($1, $2, $3, $4, $5, $6, $7, $8) AS c LEFT JOIN {schema}.runs r ON r.id = c.run;
+  FROM {schema}.claim_v3($1, $2, $3, $4, $5, $6, $7, $8) AS c LEFT JOIN {schema}.runs r ON r.id = c.run;
 
 -- name: record
 -- Record what a run did.
@@ -46,8 +46,9 @@ SELECT * FROM {schema}.release_v1($1, $2, $3, $4);
 SELECT * FROM {schema}.pending_v1($1, $2);
 
 -- name: history
--- A thread's history up to a chunk.
-SELECT messages FROM {schema}.history WHERE thread_id = $1 AND chunk <= $2 ORDER BY chunk;
+-- A thread's history as it stands at a chunk.
+SELECT h.messages FROM {schema}._spans($1, $2) s JOIN {schema}.history h ON h.thread_id = $1 AND h.chunk BETWEEN s.lo AND s.hi
+ ORDER BY h.chunk;
 
 -- name: history_chunks
 -- How many chunks of history a thread has, if the principal may see it.
@@ -69,12 +70,12 @@ SELECT EXISTS (SELECT 1 FROM {schema}.claims WHERE thread_id = $1 AND claim_id =
 
 -- name: hold
 -- Hold a thread for code of one's own.
-SELECT * FROM {schema}.hold_v1($1, $2, $3, $4, $5, $6, $7, $8, $9);
+SELECT * FROM {schema}.hold_v2($1, $2, $3, $4, $5, $6, $7, $8, $9);
 
 -- name: call_facts
--- What the log says of these tool calls.
+-- What the log says of these tool calls, where it belongs to the history as it stands.
 SELECT kind, data FROM {schema}.facts
- WHERE thread_id = $1
+ WHERE thread_id = $1 AND NOT EXISTS (SELECT 1 FROM {schema}._left($1) l WHERE seq > l.after AND seq <= l.upto)
    AND (kind IN ('tool_called', 'tool_returned', 'request_opened', 'request_answered') AND data ->> 'call_id' = ANY ($2::text[])
         OR kind = 'model_called' AND EXISTS (SELECT 1 FROM jsonb_array_elements(data -> 'calls') AS c (call)
                                               WHERE c.call ->> 'id' = ANY ($2::text[])))
@@ -119,3 +120,13 @@ SELECT * FROM {schema}.drain_v1($1);
 -- name: draining
 -- Whether an operator asked this worker to leave.
 SELECT {schema}.draining_v1($1);
+
+-- name: replay
+-- Run an ended run again from a position in its history.
+SELECT * FROM {schema}.replay_v1($1, $2, $3, $4, $5, $6, $7);
+
+-- name: begin_of_run
+-- Where a run that may be seen began: the chunk with its input, or the one that it was replayed from; NULL if it had none.
+SELECT coalesce(r.replay_chunk, (SELECT min(h.chunk) FROM {schema}.history h WHERE h.run_id = r.id)) AS chunk
+  FROM {schema}.runs r JOIN {schema}.threads t ON t.id = r.thread_id
+ WHERE r.id = $1 AND t.workspace = $2 AND {schema}._access(t.id, t.owner, $3, $4) IS NOT NULL;

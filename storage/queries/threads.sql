@@ -3,7 +3,8 @@
 WITH home AS (
     INSERT INTO {schema}.workspaces (id) VALUES ($2) ON CONFLICT DO NOTHING
 )
-INSERT INTO {schema}.threads (id, workspace, owner, agent, title, metadata) VALUES ($1, $2, $3, $4, $5, $6)
+INSERT INTO {schema}.threads (id, workspace, owner, agent, title, metadata, execution)
+VALUES ($1, $2, $3, $4, $5, $6, $7)
 ON CONFLICT DO NOTHING;
 
 -- name: update_thread

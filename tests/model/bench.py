@@ -91,6 +91,10 @@ class Bench:
         args: tuple[Any, ...] = ("home", ME, [], self.thread, None, None, "archived", None)
         return await self.row(connection, "update_thread", *args)
 
+    async def replay(self, connection: Any, run: UUID) -> dict[str, Any]:
+        """Run an ended run again from the thread's first chunk."""
+        return await self.row(connection, "replay", "home", ME, [], run, 1, None, uuid4())
+
     # Workers
 
     async def claim(

@@ -22,6 +22,7 @@ SELECT json_build_object(
                    FROM {schema}.requests q WHERE q.thread_id = t.id),
     'stops', (SELECT json_agg(json_build_array(s.key, s.run_id) ORDER BY s.key) FROM {schema}.stops s WHERE s.thread_id = t.id),
     'history', t.history_chunks,
+    'head', t.history_head,
     'facts', (SELECT json_agg(f.kind ORDER BY f.seq) FROM {schema}.facts f WHERE f.thread_id = t.id)
 ) FROM {schema}.threads t WHERE t.id = $1;
 

@@ -68,8 +68,8 @@ LOCKING: Final = {
     "send_v1": "02_messages.sql",
     "stop_v1": "02_messages.sql",
     "update_thread_v2": "02_messages.sql",
-    "claim_v2": "03_runs.sql",
-    "hold_v1": "03_runs.sql",
+    "claim_v3": "03_runs.sql",
+    "hold_v2": "03_runs.sql",
     "record_v1": "03_runs.sql",
     "end_v1": "03_runs.sql",
     "release_v1": "03_runs.sql",
@@ -79,6 +79,7 @@ LOCKING: Final = {
     "pause_v1": "06_requests.sql",
     "answer_v1": "06_requests.sql",
     "expire_v1": "06_requests.sql",
+    "replay_v1": "08_executions.sql",
 }
 
 

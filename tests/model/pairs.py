@@ -149,6 +149,7 @@ CALLS: Final[dict[str, Call]] = {
     "partial": lambda s, c, _: s.bench.partial(c, s.claim),
     "renew": lambda s, c, _: s.bench.renew(c, KEPT, s.claim),
     "lapse": lambda s, c, _: s.bench.lapse(c),
+    "replay": lambda s, c, _: s.bench.replay(c, s.run),
     "rename": lambda s, c, who: s.bench.rename(c, who),
     "archive": lambda s, c, _: s.bench.archive(c),
 }
@@ -157,8 +158,8 @@ OF_FUNCTION: Final = {
     "send_v1": ("send", "send_queue", "send_interrupt", "send_same_key"),
     "stop_v1": ("stop_run", "stop_thread", "stop_same_key"),
     "update_thread_v2": ("rename", "archive"),
-    "claim_v2": ("claim", "claim_again"),
-    "hold_v1": ("hold",),
+    "claim_v3": ("claim", "claim_again"),
+    "hold_v2": ("hold",),
     "record_v1": ("record", "record_first"),
     "end_v1": ("end", "fail"),
     "release_v1": ("release",),
@@ -168,6 +169,7 @@ OF_FUNCTION: Final = {
     "pause_v1": ("pause",),
     "answer_v1": ("answer", "answer_no"),
     "expire_v1": ("expire",),
+    "replay_v1": ("replay",),
     "_take_over": ("claim", "hold"),
 }
 # These do not wait for a thread that somebody is at: they say so, and are asked again.
@@ -251,7 +253,7 @@ async def at_once(lane: Lane, scene: Scene, a: str, b: str) -> Outcome:
 async def _told(lane: Lane, scene: Scene, first: Any, second: Any) -> Outcome:
     db = await scene.bench.see(lane.aside)
     names = scene.bench.names()
-    left = (db, scene.bench.look["facts"], scene.bench.look["history"], scene.bench.look["state"])
+    left = (db, *(scene.bench.look[name] for name in ("facts", "history", "head", "state")))
     return Outcome(_plain(first, names), _plain(second, names), left)
 
 

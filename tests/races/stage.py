@@ -115,7 +115,7 @@ class Stage:
 
     async def history(self, thread: str) -> list[ModelMessage]:
         """Return what a thread's model was shown and has said."""
-        return loaded(await self._work.history(thread, chunks=ALL))
+        return loaded(await self._work.history(thread, head=ALL))
 
     async def broken(self) -> list[dict[str, Any]]:
         """Return every broken invariant."""

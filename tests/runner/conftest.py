@@ -66,7 +66,7 @@ class Bench:
     async def history(self, thread: str) -> list[ModelMessage]:
         """Return the thread's history as it is stored."""
         work = PostgresWork(self.database, worker="-", ttl=None)  # type: ignore[arg-type]
-        return loaded(await work.history(thread, chunks=10_000))
+        return loaded(await work.history(thread, head=10_000))
 
 
 @pytest.fixture

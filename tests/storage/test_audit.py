@@ -53,6 +53,11 @@ BREAKS: Final = [
     ("every exit after a stop is a stop", "UPDATE runs SET stop_cut = 0 WHERE status = 'completed'"),
     ("fences never fall along the history", "UPDATE history SET fence = 1 WHERE chunk = 2"),
     ("history is gap-free", "DELETE FROM history WHERE chunk = 1"),
+    ("the history's head is one of its chunks", "UPDATE threads SET history_head = history_chunks + 1"),
+    (
+        "a run begins where its origin was",
+        "UPDATE runs SET replay_of = id, replay_begin = id, replay_chunk = 1, replayed_by = 'me'",
+    ),
     ("no run starts for ever without an acknowledgement", "UPDATE runs SET unacked = 6"),
     ("only a worker's run is retried", "UPDATE runs SET kind = 'direct', attempt = 2"),
 ]

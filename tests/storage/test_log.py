@@ -91,7 +91,7 @@ async def test_history_is_what_was_recorded_chunk_by_chunk(desk: Desk, log: Post
     await record(desk, start, 2, history=[{"n": 1}, {"n": 2}])
     await record(desk, start, 3, history=[{"n": 3, "text": "é\x00"}])
     messages, sizes = await all_of(lambda after: log.history(thread, by=ME, after=after, limit=1))
-    assert messages == await desk.work.history(thread, chunks=3)
+    assert messages == await desk.work.history(thread, head=3)
     assert [message.get("n") for message in messages] == [None, 1, 2, 3]
     assert sizes == [1, 2, 1]
     assert (await log.history(thread, by=ME, after=0, limit=3)).next is None

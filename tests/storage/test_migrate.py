@@ -20,7 +20,22 @@ APPLIED: Final = {
     "migrations/0002_survival.sql": "30467c493504a0112032eb4cf5bb0f0bfdde5eb9863a36293a24e1346f3058b9",
     "migrations/0003_members.sql": "d2cf8eb58c166f3e92c95e7feb241ae740398c552678dc9a3b967d1f7d67d6ef",
     "migrations/0004_leftovers.sql": "3ec240c10cdac21631e8d734f82025e9926848790aebc6db26d81200ceacbb4f",
+    "migrations/0005_executions.sql": "bd49693b265c79de6da7fe1f25245124733c98173d77470b7f2587106573a106",
 }
+
+
+# Two facts, a chunk, a fact, a chunk: each a second after the one before.
+HISTORY_OF_BEFORE: Final = """
+    INSERT INTO threadhold.workspaces VALUES ('home');
+    INSERT INTO threadhold.threads (id, workspace, owner, agent, log_seq, history_chunks)
+    VALUES (md5('t')::uuid, 'home', 'me', 'a', 3, 2);
+    INSERT INTO threadhold.facts (thread_id, seq, fence, kind, at)
+    SELECT md5('t')::uuid, seq, 1, 'noted', timestamptz '2026-01-01' + at * interval '1 s'
+      FROM (VALUES (1, 1), (2, 2), (3, 4)) AS f (seq, at);
+    INSERT INTO threadhold.history (thread_id, chunk, run_id, fence, messages, at)
+    SELECT md5('t')::uuid, chunk, md5('r')::uuid, 1, '[]', timestamptz '2026-01-01' + at * interval '1 s'
+      FROM (VALUES (1, 3), (2, 5)) AS h (chunk, at);
+"""
 
 
 async def test_several_migrators_apply_everything_once(servers: TestServers) -> None:
@@ -38,6 +53,27 @@ async def test_two_stacks_share_a_database(servers: TestServers) -> None:
         assert await connection.fetchval("SELECT count(*) FROM two.run_transitions") == 10
         # The functions keep their own schema, whatever the caller's path is.
         assert await connection.fetchval("SELECT count(*) FROM one.audit_v2(NULL)") == 0
+    finally:
+        await connection.close()
+
+
+async def test_history_of_before_gets_its_positions(
+    servers: TestServers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = await servers.new_database()
+    earlier = [script for script in scripts() if script.once and script.name < "migrations/0005"]
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "scripts", lambda: earlier)
+        await migrate(url)
+    connection = await asyncpg.connect(url)
+    try:
+        await connection.execute(HISTORY_OF_BEFORE)
+        await migrate(url)
+        rows = await connection.fetch("SELECT chunk, parent, seq FROM threadhold.history ORDER BY chunk")
+        assert [tuple(row) for row in rows] == [(1, 0, 2), (2, 1, 3)]
+        assert await connection.fetchval("SELECT history_head FROM threadhold.threads") == 2
+        broken = await connection.fetch("SELECT invariant FROM threadhold.audit_v2(NULL)")
+        assert "the history's head is one of its chunks" not in {row["invariant"] for row in broken}
     finally:
         await connection.close()
 

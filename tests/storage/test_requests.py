@@ -158,7 +158,7 @@ async def test_a_hand_over_is_repeatable_and_uses_up_no_retry(desk: Desk, thread
     assert (first.outcome, again.outcome, nudge.run) == ("handed_over", "handed_over", start.run)
     following = await desk.claim(thread, work=desk.other)
     assert following is not None
-    assert (following.attempt, following.history_chunks) == (2, start.history_chunks + 2)
+    assert (following.attempt, following.history_head) == (2, start.history_head + 2)
     assert following.fence > start.fence
 
 
@@ -174,7 +174,7 @@ async def test_what_was_being_said_is_kept_by_a_lapse_and_dropped_by_a_hand_over
     said = {"kind": "response", "text": "once more", "parts": [{"content": "once "}, {"content": "more"}]}
     await desk.other.partial(following, said)
     await desk.other.release(following, cause="drain")
-    kept = [message for message in await desk.work.history(thread, chunks=99) if "text" in message]
+    kept = [message for message in await desk.work.history(thread, head=99) if "text" in message]
     assert kept == [said]
     facts = await desk.facts.facts(thread, after=0, limit=100)
     [told] = [frame.data for frame in facts if frame.data["fact"] == "model_called"]
@@ -187,7 +187,7 @@ async def test_what_was_being_said_counts_only_until_more_is_recorded(desk: Desk
     await desk.work.partial(start, {"kind": "response", "text": "half"})
     await desk.work.record(start, rec_no=2, facts=[], history=[{"kind": "response", "text": "whole"}])
     await desk.lapse()
-    kept = [message for message in await desk.work.history(thread, chunks=99) if "text" in message]
+    kept = [message for message in await desk.work.history(thread, head=99) if "text" in message]
     assert kept == [{"kind": "response", "text": "whole"}]
 
 

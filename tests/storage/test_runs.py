@@ -197,10 +197,10 @@ async def test_history_comes_back_as_it_was_written(desk: Desk, thread: str) -> 
     await desk.work.record(
         start, rec_no=2, facts=[], history=[{"z": 1, "a": [1.0, "ä\U0001f600"]}, {"second": True}]
     )
-    stored = await desk.work.history(thread, chunks=2)
+    stored = await desk.work.history(thread, head=2)
     assert stored == [{"kind": "request"}, {"z": 1, "a": [1.0, "ä\U0001f600"]}, {"second": True}]
     assert list(stored[1]) == ["z", "a"]
-    assert await desk.work.history(thread, chunks=1) == [{"kind": "request"}]
+    assert await desk.work.history(thread, head=1) == [{"kind": "request"}]
 
 
 async def test_closed_attempts_never_change(desk: Desk, thread: str) -> None:

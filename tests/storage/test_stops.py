@@ -92,7 +92,7 @@ async def test_run_that_was_stopped_consumes_nothing_more(desk: Desk, thread: st
         shown=[{"n": 2}],
     )
     assert recorded.stop_requested
-    assert await desk.work.history(thread, chunks=9) == [{"kind": "request"}, {"n": 1}]
+    assert await desk.work.history(thread, head=9) == [{"kind": "request"}, {"n": 1}]
     await desk.work.end(start, status=DONE, data={})
     assert (await desk.messages.get(unseen.message, by=ME)).state == "returned"
 

@@ -53,7 +53,7 @@ class Truth:
 
     async def history(self, thread: str) -> list[Json]:
         """Return what the model has been shown and has said, as JSON values."""
-        return await self._work.history(thread, chunks=FACTS_MAX)
+        return await self._work.history(thread, head=FACTS_MAX)
 
     async def broken(self) -> list[Json]:
         """Return every broken invariant of the whole stack."""
