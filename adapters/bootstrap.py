@@ -279,6 +279,7 @@ async def running_worker(app: Threadhold, parts: Parts, *, id: str, capacity: in
         keeper=keeper,
         deaths=Deaths(holders),
         capacity=capacity,
+        environment=settings.environment,
         sweep_every=settings.sweep_every.total_seconds(),
     )
     await parts.ears.subscribe_channel(worker_channel(id), _poking(worker))

@@ -10,6 +10,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 SCHEMA_PATTERN: Final = r"^[a-z_][a-z0-9_]{0,40}$"
 PREFIX_PATTERN: Final = r"^[a-z0-9_:-]{1,40}$"
+ENVIRONMENT_PATTERN: Final = r"^[a-z][a-z0-9_-]{0,31}$"
 LOCAL_HOSTS: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 # Neither `*` nor `null`, which is any page that a browser has no name for. Apps have schemes of their own.
 _HOST: Final = r"([a-z0-9_-]+(\.[a-z0-9_-]+)*|\[[0-9a-f:.]+\])"
@@ -71,6 +72,11 @@ class Settings(BaseSettings):
     capacity: Annotated[int, Field(ge=1, le=10_000)] = 50
     grace: timedelta = Field(
         timedelta(seconds=20), description="How long a worker that is told to end waits for runs."
+    )
+    environment: str = Field(
+        "development",
+        pattern=ENVIRONMENT_PATTERN,
+        description="Where this is, for the policies of agents; in `production` nobody approves for themselves.",
     )
     url: str = Field(
         "http://127.0.0.1:8000", description="Where clients such as `chat` and `tail` find the API."

@@ -8,6 +8,7 @@ from pydantic_ai.agent import AbstractAgent
 
 from threadhold.runner.decisions import Terms
 from threadhold.runner.errors import UnknownAgent
+from threadhold.runner.policy import Policy
 from threadhold.runner.records import OnBusy, Principal
 
 RETRIES_MAX: Final = 100
@@ -58,6 +59,7 @@ class Hosted:
         on_busy: what a message to a busy thread means unless its sender says so.
         after_abandon: what becomes of a run whose worker has died: it fails, unless it may be tried again.
         terms: who may answer the requests of this agent, and until when, unless a tool sets its own.
+        policy: what the agent may do without asking; None for everything.
 
     Raises:
         ValueError: if `on_busy` is none of these words.
@@ -68,6 +70,7 @@ class Hosted:
     on_busy: OnBusy = "steer"
     after_abandon: Retry | None = None
     terms: Terms = field(default_factory=Terms)
+    policy: Policy | None = None
 
     def __post_init__(self) -> None:
         if self.on_busy not in get_args(OnBusy):

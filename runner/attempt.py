@@ -13,6 +13,7 @@ from pydantic_ai.messages import ModelMessage, ModelResponse
 
 from threadhold.claims import Blocker, News
 from threadhold.fanout.outbox import Outbox
+from threadhold.runner.admission import Admission
 from threadhold.runner.app import Hosted, RunIdentity
 from threadhold.runner.errors import ClaimLost, RunFailure, Unavailable
 from threadhold.runner.history import Continuation, HistoryUnsafe, continuable, loaded, request_of
@@ -45,6 +46,7 @@ class Attempt:
         ready: returns when a model call or a tool may start.
         doing: shows a tool's call as under way in this process.
         on_end: called as soon as the claim is given up, when there is none to keep any more.
+        environment: where this process runs, for the agent's policy.
         patience: for how many seconds a run whose claim was lost to an outage of the database waits to say so.
     """
 
@@ -55,6 +57,7 @@ class Attempt:
     ready: Callable[[], Awaitable[None]]
     doing: Callable[[Blocker], contextlib.AbstractContextManager[None]]
     on_end: Callable[[], None]
+    environment: str
     patience: float
     cause: Cause | None = None
     why_lost: str | None = None
@@ -141,6 +144,7 @@ class Attempt:
             outbox=self.outbox,
             ready=self.ready,
             doing=lambda tool: self.doing(place_of(self.hosted.agent, tool)),
+            admission=self._admission(),
         )
         self._observer = observer
         while True:
@@ -151,6 +155,12 @@ class Attempt:
             if self.cause == "hand over":
                 await self._hand_over(None)
                 return
+
+    def _admission(self) -> Admission | None:
+        hosted = self.hosted
+        if hosted.policy is None:
+            return None
+        return Admission(hosted.policy, start=self.start, environment=self.environment, terms=hosted.terms)
 
     async def _begin(self) -> tuple[list[ModelMessage], DeferredToolResults | None]:
         """Record the start, before the agent runs, and return what to run it with.

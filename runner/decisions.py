@@ -18,6 +18,8 @@ TEXT_CHARS_MAX: Final = 64 * 1024
 APPROVERS_MAX: Final = 100
 # Under this key of a deferred call's metadata stand the terms that its tool set.
 TERMS_KEY: Final = "threadhold_terms"
+# Under this one, in a request and in the call that was approved, stands the rule of a policy that asks.
+RULE_KEY: Final = "threadhold_rule"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,6 +22,7 @@ from pydantic_ai.messages import (
     repair_messages,
 )
 
+from threadhold.runner.decisions import RULE_KEY
 from threadhold.runner.ledger import (
     EMPTY,
     Answer,
@@ -260,6 +261,8 @@ def _decided(turn: _Turn) -> DeferredToolResults | None:
 
 
 def _decide(results: DeferredToolResults, answer: Answer) -> None:
+    if answer.rule is not None:
+        results.metadata[answer.call] = {RULE_KEY: answer.rule}
     match answer.decision:
         case "approve" | "edit":
             results.approvals[answer.call] = ToolApproved(override_args=answer.args)

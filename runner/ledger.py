@@ -1,10 +1,10 @@
 """What became of each tool call, as far as the log of facts tells. Values in, values out."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
-from threadhold.runner.decisions import DecisionKind, RequestKind
+from threadhold.runner.decisions import RULE_KEY, DecisionKind, RequestKind
 
 Outcome = Literal["ok", "retry", "failed", "denied"]
 
@@ -22,6 +22,7 @@ class Answer:
         args: the arguments to use instead, of an edit.
         value: what was replied.
         reason: why it was rejected.
+        rule: the rule of a policy that had asked.
     """
 
     call: str
@@ -30,11 +31,14 @@ class Answer:
     args: dict[str, Any] | None = None
     value: Any = None
     reason: str = ""
+    rule: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class NeverStarted:
-    """The model asked for it, and nothing has happened."""
+    """The model asked for it, and nothing has happened; `rule` is that of a policy which asks people about it."""
+
+    rule: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +111,7 @@ def _take(fates: dict[str, list[Fate]], fact: Mapping[str, Any]) -> None:
             _set(fates, fact["call_id"], _returned(fact))
         case "request_opened":
             # Whatever the tool did before it asked, it has not done its work yet.
-            _set(fates, fact["call_id"], NeverStarted())
+            _set(fates, fact["call_id"], NeverStarted((fact.get("metadata") or {}).get(RULE_KEY)))
         case "request_answered" if fact["decision"] != "cancelled":
             _take_answer(fates, _answer(fact))
         case _:
@@ -117,8 +121,11 @@ def _take(fates: dict[str, list[Fate]], fact: Mapping[str, Any]) -> None:
 def _take_answer(fates: dict[str, list[Fate]], answer: Answer) -> None:
     known = fates.setdefault(answer.call, [NeverStarted()])
     # A call that was started since, or has ended, is never carried out again.
-    if isinstance(known[-1], NeverStarted | Answered):
-        known[-1] = Answered(answer)
+    match known[-1]:
+        case NeverStarted(rule=rule):
+            known[-1] = Answered(replace(answer, rule=rule))
+        case Answered(Answer(rule=rule)):
+            known[-1] = Answered(replace(answer, rule=rule))
 
 
 def _answer(fact: Mapping[str, Any]) -> Answer:

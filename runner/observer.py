@@ -6,12 +6,13 @@ is recorded as delivered, together with the history that shows it, before the mo
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any, Final
 
 from pydantic import TypeAdapter
-from pydantic_ai import DeferredToolRequests, DeferredToolResults, ModelRetry, RunContext
+from pydantic_ai import DeferredToolRequests, DeferredToolResults, ModelRetry, RunContext, ToolDenied
 from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering
 from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ToolFailed
 from pydantic_ai.messages import (
@@ -32,6 +33,8 @@ from pydantic_ai.output import OutputContext
 from pydantic_ai.tools import ToolDefinition
 
 from threadhold.fanout.outbox import Outbox
+from threadhold.runner.admission import Admission, Ruling
+from threadhold.runner.decisions import RULE_KEY
 from threadhold.runner.drafts import draft_data
 from threadhold.runner.errors import Rejection, RunFailure
 from threadhold.runner.history import request_of
@@ -83,6 +86,7 @@ class Observer(AbstractCapability[Any]):
         outbox: where live frames go.
         ready: returns when a model call or a tool may start; raises if none may any more.
         doing: shows the call of a tool as under way in this process.
+        admission: judges each call by the agent's policy; None if it has none.
         clock: seconds, for latencies.
     """
 
@@ -94,6 +98,7 @@ class Observer(AbstractCapability[Any]):
         outbox: Outbox,
         ready: Callable[[], Awaitable[None]],
         doing: Callable[[str], AbstractContextManager[None]],
+        admission: Admission | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._start = start
@@ -101,6 +106,7 @@ class Observer(AbstractCapability[Any]):
         self._outbox = outbox
         self._ready = ready
         self._doing = doing
+        self._admission = admission
         self._clock = clock
         self._asked_at = 0.0
         self._given: int | None = None
@@ -230,15 +236,66 @@ class Observer(AbstractCapability[Any]):
     async def handle_deferred_tool_calls(
         self, ctx: RunContext[Any], *, requests: DeferredToolRequests
     ) -> DeferredToolResults | None:
-        """Leave the agent: its run waits for people. What waits in the inbox goes on waiting."""
+        """Leave the agent: its run waits for people. What waits in the inbox goes on waiting.
+
+        People are not asked about what the policy denies; the agent goes on if nothing else is left.
+        """
         self._begin(ctx)
-        raise Paused(requests, [*ctx.messages, *self.returned])
+        denied = await self._sort_out(requests)
+        asked = replace(
+            requests, approvals=[call for call in requests.approvals if call.tool_call_id not in denied]
+        )
+        if denied and not asked.approvals and not asked.calls:
+            return DeferredToolResults(approvals={id: ToolDenied(text) for id, text in denied.items()})
+        raise Paused(asked, [*ctx.messages, *self.returned])
+
+    async def _sort_out(self, requests: DeferredToolRequests) -> dict[str, str]:
+        """Judge the calls whose tools ask for approval by themselves; return what is denied, with the text of each."""
+        denied = {}
+        for call in requests.approvals if self._admission is not None else ():
+            metadata = requests.metadata.setdefault(call.tool_call_id, {})
+            if RULE_KEY in metadata:
+                continue
+            ruling = self._judge(call, call.args_as_dict(), approved=False, approved_rule=None)
+            facts = [ruling.fact]
+            if ruling.verdict == "deny":
+                denied[call.tool_call_id] = ruling.denial()
+                facts.append(_returned(_named(call), "denied", error=ruling.denial()))
+            elif ruling.verdict == "escalate":
+                requests.metadata[call.tool_call_id] = metadata | ruling.asking()
+            await self._note(*facts)
+        return denied
+
+    def _judge(self, call: ToolCallPart, args: Any, *, approved: bool, approved_rule: str | None) -> Ruling:
+        assert self._admission is not None
+        return self._admission.judge(
+            call.tool_call_id, call.tool_name, args, approved=approved, approved_rule=approved_rule
+        )
+
+    async def _admitted(self, ctx: RunContext[Any], call: ToolCallPart, args: Any) -> list[NewFact]:
+        """Return what is to be recorded of a call that may run.
+
+        Raises:
+            ToolFailed: the policy denies it.
+            ApprovalRequired: the policy asks people first.
+        """
+        if self._admission is None:
+            return []
+        rule = (ctx.tool_call_metadata or {}).get(RULE_KEY)
+        ruling = self._judge(call, args, approved=ctx.tool_call_approved, approved_rule=rule)
+        if ruling.verdict == "allow":
+            return [ruling.fact]
+        if ruling.verdict == "escalate":
+            await self._note(ruling.fact)
+            raise ApprovalRequired(metadata=ruling.asking())
+        await self._note(ruling.fact, _returned(_named(call), "denied", error=ruling.denial()))
+        raise ToolFailed(ruling.denial())
 
     async def wrap_tool_execute(
         self, ctx: RunContext[Any], *, call: ToolCallPart, tool_def: ToolDefinition, args: Any, handler: Any
     ) -> Any:
         """Record a call before it runs and its outcome after; a crash in between leaves "outcome unknown"."""
-        return await self._counted(call, args, handler)
+        return await self._counted(call, args, handler, await self._admitted(ctx, call, args))
 
     async def wrap_output_process(
         self, ctx: RunContext[Any], *, output_context: OutputContext, output: Any, handler: Any
@@ -247,23 +304,32 @@ class Observer(AbstractCapability[Any]):
         call = output_context.tool_call
         if call is None or not output_context.has_function or ctx.partial_output:
             return await handler(output)
-        return await self._counted(call, output, handler)
+        try:
+            admitted = await self._admitted(ctx, call, output)
+        except (ApprovalRequired, ToolFailed) as refused:
+            # An output function can neither fail nor wait; the model may find another way.
+            raise ModelRetry(
+                str(refused) or "This needs an approval, which a final answer cannot wait for."
+            ) from None
+        return await self._counted(call, output, handler, admitted)
 
-    async def _counted(self, call: ToolCallPart, args: Any, handler: Any) -> Any:
+    async def _counted(self, call: ToolCallPart, args: Any, handler: Any, admitted: Sequence[NewFact]) -> Any:
         """Execute a call when something may start, known as running until it has ended."""
         await self._enter()
         self._tools += 1
         try:
-            return await self._executed(call, args, handler)
+            return await self._executed(call, args, handler, admitted)
         finally:
             self._tools -= 1
             self._idle.set()
 
-    async def _executed(self, call: ToolCallPart, args: Any, handler: Any) -> Any:
-        facts = {"call_id": call.tool_call_id, "tool": call.tool_name}
+    async def _executed(
+        self, call: ToolCallPart, args: Any, handler: Any, admitted: Sequence[NewFact]
+    ) -> Any:
+        facts = _named(call)
         key = f"{self._start.run}:{call.tool_call_id}"
         called = {**facts, "args": bounded(call.args, chars=ARGS_CHARS_MAX), "idempotency_key": key}
-        await self._note(NewFact(kind="tool_called", data=called))
+        await self._note(*admitted, NewFact(kind="tool_called", data=called))
         began = self._clock()
         try:
             with self._doing(call.tool_name):
@@ -297,6 +363,10 @@ class Observer(AbstractCapability[Any]):
                 await self._journal.note(_returned(facts, "failed", error=text))
             case _:
                 await self._journal.note(_returned(facts, "failed", error=text, type=type(error).__name__))
+
+
+def _named(call: ToolCallPart) -> dict[str, str]:
+    return {"call_id": call.tool_call_id, "tool": call.tool_name}
 
 
 def _returned(facts: dict[str, str], outcome: str, **data: Any) -> NewFact:

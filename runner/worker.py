@@ -73,6 +73,7 @@ class Worker:
         keeper: keeps the claims.
         deaths: tells which other workers have died.
         capacity: how many runs at once; a full worker takes nothing and others do.
+        environment: where this process runs, for the agents' policies.
         sweep_every: seconds between two looks for lapsed claims.
         clock: the keeper's clock.
     """
@@ -87,6 +88,7 @@ class Worker:
         keeper: Keeper,
         deaths: Deaths,
         capacity: int,
+        environment: str,
         sweep_every: float = 1.0,
         clock: Clock = now,
     ) -> None:
@@ -97,6 +99,7 @@ class Worker:
         self._keeper = keeper
         self._deaths = deaths
         self._capacity = capacity
+        self._environment = environment
         self._sweep_every = sweep_every
         self._clock = clock
         self._running: dict[str, Running] = {}
@@ -287,6 +290,7 @@ class Worker:
             ready=lambda: self._ready(held),
             doing=self._keeper.doing,
             on_end=lambda: self._keeper.drop(held),
+            environment=self._environment,
             patience=PATIENCE_S,
         )
         running = Running(attempt, held)

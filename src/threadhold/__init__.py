@@ -14,19 +14,27 @@ if _TYPE_CHECKING:
     from threadhold.runner.app import Hosted, Retry, RunIdentity, Threadhold
     from threadhold.runner.decisions import Decision, Terms
     from threadhold.runner.errors import Rejection, RunFailure, RunnerError
+    from threadhold.runner.policy import Above, Below, Like, Not, OneOf, Policy, Rule, ToolAsk
     from threadhold.runner.records import Principal
     from threadhold.runner.service import Runner
 
     __version__: str
 
 _HOMES = {
+    "Above": "threadhold.runner.policy",
+    "Below": "threadhold.runner.policy",
     "Client": "threadhold.adapters.client",
     "ClientError": "threadhold.adapters.client",
     "Decision": "threadhold.runner.decisions",
     "Hosted": "threadhold.runner.app",
+    "Like": "threadhold.runner.policy",
+    "Not": "threadhold.runner.policy",
+    "OneOf": "threadhold.runner.policy",
+    "Policy": "threadhold.runner.policy",
     "Principal": "threadhold.runner.records",
     "Rejection": "threadhold.runner.errors",
     "Retry": "threadhold.runner.app",
+    "Rule": "threadhold.runner.policy",
     "RunFailure": "threadhold.runner.errors",
     "RunIdentity": "threadhold.runner.app",
     "Runner": "threadhold.runner.service",
@@ -34,18 +42,26 @@ _HOMES = {
     "Settings": "threadhold.adapters.settings",
     "Terms": "threadhold.runner.decisions",
     "Threadhold": "threadhold.runner.app",
+    "ToolAsk": "threadhold.runner.policy",
     "Watched": "threadhold.adapters.client",
     "open_runner": "threadhold.adapters.bootstrap",
 }
 
 __all__ = [
+    "Above",
+    "Below",
     "Client",
     "ClientError",
     "Decision",
     "Hosted",
+    "Like",
+    "Not",
+    "OneOf",
+    "Policy",
     "Principal",
     "Rejection",
     "Retry",
+    "Rule",
     "RunFailure",
     "RunIdentity",
     "Runner",
@@ -53,6 +69,7 @@ __all__ = [
     "Settings",
     "Terms",
     "Threadhold",
+    "ToolAsk",
     "Watched",
     "open_runner",
 ]

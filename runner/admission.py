@@ -1,0 +1,122 @@
+"""Decides about each tool call before it runs, by its agent's policy, and says so on the record."""
+
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from pydantic import TypeAdapter
+
+from threadhold.runner.decisions import RULE_KEY, Terms
+from threadhold.runner.meter import ARGS_CHARS_MAX
+from threadhold.runner.policy import Evaluation, Policy, ToolAsk, Verdict, evaluate
+from threadhold.runner.records import NewFact, Principal, Start
+from threadhold.runner.storable import bounded, storable
+
+PRODUCTION: Final = "production"
+"""Where whoever asks may not approve, unless a rule's own terms say otherwise."""
+OTHER_ARGS: Final = "an approval that was given for something else does not hold for it; ask for it as it is"
+
+_ANY: Final[TypeAdapter[Any]] = TypeAdapter(Any)
+
+
+@dataclass(frozen=True, slots=True)
+class Ruling:
+    """What is to become of a call, with the fact that says why.
+
+    Args:
+        verdict: what the policy says, after what people have approved was taken into account.
+        text: why, for the model or for people.
+        terms: who may approve.
+        rule: that decided.
+        fact: for the record.
+    """
+
+    verdict: Verdict
+    text: str
+    terms: Terms
+    rule: str
+    fact: NewFact
+
+    def asking(self) -> dict[str, Any]:
+        """Return the metadata of the request that an escalation makes."""
+        told = {"reason": self.text} if self.text else {}
+        return {RULE_KEY: self.rule, **told, **self.terms.metadata()}
+
+    def denial(self) -> str:
+        """Return what the model is told of a denial."""
+        why = f": {self.text}" if self.text else ""
+        return f"Denied by policy (rule {self.rule!r}){why}. Nothing was executed."
+
+
+class Admission:
+    """Judges the calls of one run.
+
+    Args:
+        policy: of the agent.
+        start: the run, with its principal.
+        environment: where this process runs.
+        terms: who may approve what a rule without terms escalates.
+    """
+
+    def __init__(self, policy: Policy, *, start: Start, environment: str, terms: Terms) -> None:
+        self._policy = policy
+        self._agent = start.agent
+        self._principal = Principal(id=start.principal, workspace=start.workspace, roles=start.roles)
+        self._environment = environment
+        self._terms = terms
+
+    def judge(
+        self, call_id: str, tool: str, args: Any, *, approved: bool, approved_rule: str | None
+    ) -> Ruling:
+        """Return what is to become of a call.
+
+        An approval holds for the rule that asked for it and for no other: arguments that people have edited may come
+        under one that wants somebody else's word.
+
+        Args:
+            call_id, tool, args: the call, with its arguments as the tool would get them.
+            approved: whether people have approved it.
+            approved_rule: the rule that they were asked by.
+        """
+        given = normalized(args)
+        found = evaluate(self._policy, self._ask(tool, given))
+        verdict, text = found.verdict, found.reason
+        if verdict == "escalate" and approved:
+            verdict, text = ("allow", text) if approved_rule == found.rule else ("deny", OTHER_ARGS)
+        data = {
+            "call_id": call_id,
+            "tool": tool,
+            "args": bounded(given, chars=ARGS_CHARS_MAX),
+            "verdict": verdict,
+            "rule": found.rule,
+            "reason": text,
+            "approved": approved,
+            "environment": self._environment,
+            "branches": [asdict(branch) for branch in found.branches],
+        }
+        fact = NewFact(kind="policy_evaluated", data=data)
+        return Ruling(verdict, text, self._terms_of(found), found.rule, fact)
+
+    def _ask(self, tool: str, args: dict[str, Any]) -> ToolAsk:
+        return ToolAsk(
+            agent=self._agent,
+            tool=tool,
+            args=args,
+            principal=self._principal,
+            environment=self._environment,
+        )
+
+    def _terms_of(self, found: Evaluation) -> Terms:
+        if found.terms is not None:
+            return found.terms
+        own = self._terms
+        return Terms(
+            approvers=own.approvers,
+            other_only=own.other_only or self._environment == PRODUCTION,
+            expires_in=own.expires_in,
+        )
+
+
+def normalized(args: Any) -> dict[str, Any]:
+    """Return the arguments of a call as JSON values, in the one form in which rules see them."""
+    value = storable(_ANY.dump_python(args, mode="json", fallback=str))
+    return value if isinstance(value, dict) else {"value": value}
