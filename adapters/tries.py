@@ -38,7 +38,7 @@ class Tries(Reviews):
         return decoded(ExecutionTree, await self._call("GET", f"/v1/executions/{segment(execution)}"))
 
     async def threads_of(self, execution: str, *, after: str | None = None, limit: int = 50) -> list[Thread]:
-        """Return threads of an execution by id, lowest first, above `after`, at most `limit`. Raises ClientError."""
+        """Return threads of an execution, oldest first, behind `after`, at most `limit`. Raises ClientError."""
         path = f"/v1/executions/{segment(execution)}/threads"
         return await self._items(Thread, path, query_of(cursor=after, limit=limit))
 

@@ -9,6 +9,7 @@ from threadhold.runner.errors import NotFound
 from threadhold.runner.ids import canonical
 
 CHUNK_MAX: Final = 2**63 - 1
+ID_CHARS_SHOWN: Final = 80
 _CHUNK: Final = re.compile(r"[1-9][0-9]{0,18}")
 
 
@@ -65,8 +66,8 @@ def parse_checkpoint(text: str) -> tuple[str, int]:
     """
     run, dot, chunk = text.partition(".")
     if not dot or _CHUNK.fullmatch(chunk) is None or int(chunk) > CHUNK_MAX:
-        raise NotFound("checkpoint", text)
+        raise NotFound("checkpoint", text[:ID_CHARS_SHOWN])
     try:
         return canonical(run, "run"), int(chunk)
     except NotFound:
-        raise NotFound("checkpoint", text) from None
+        raise NotFound("checkpoint", text[:ID_CHARS_SHOWN]) from None

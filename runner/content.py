@@ -14,19 +14,20 @@ DEPTH_MAX: Final = 32
 
 
 def checked_content(content: object, *, field: str = "content") -> str:
-    """Return a message's text if it may be sent.
+    """Return a message's text if it may be sent; `field` is what the caller knows it by.
 
     Raises:
         InvalidInput: if it is not text, is empty, or holds NUL or half a surrogate pair.
         MessageTooLarge: if it is longer than 64 KiB as UTF-8.
     """
+    what = "a message" if field == "content" else f"a {field}"
     if not isinstance(content, str):
-        raise InvalidInput("a message is text", field=field)
+        raise InvalidInput(f"{what} is text", field=field)
     if not content.strip():
-        raise InvalidInput("a message must not be empty", field=field)
-    size = len(_encoded(content, "a message", field=field))
+        raise InvalidInput(f"{what} must not be empty", field=field)
+    size = len(_encoded(content, what, field=field))
     if size > MESSAGE_BYTES_MAX:
-        raise MessageTooLarge(size, MESSAGE_BYTES_MAX)
+        raise MessageTooLarge(size, MESSAGE_BYTES_MAX, field=field)
     return content
 
 

@@ -56,13 +56,17 @@ class InvalidInput(RunnerError):
 
 
 class MessageTooLarge(InvalidInput):
-    """A message is longer than may be sent."""
+    """A message, or what it is in another place, is longer than may be sent."""
 
     code = "message_too_large"
 
-    def __init__(self, size: int, limit: int) -> None:
-        text = f"the message has {size} bytes, {limit} are allowed; send a reference instead"
-        super().__init__(text, field="content", size=size, limit=limit)
+    def __init__(self, size: int, limit: int, *, field: str = "content") -> None:
+        text = f"the {_called(field)} has {size} bytes, {limit} are allowed; send a reference instead"
+        super().__init__(text, field=field, size=size, limit=limit)
+
+
+def _called(field: str) -> str:
+    return "message" if field == "content" else field
 
 
 class NotFound(RunnerError):

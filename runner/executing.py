@@ -74,7 +74,7 @@ class Executing(Sharing):
     async def threads_of(
         self, execution: str, *, by: Principal, after: str | None = None, limit: int = 20
     ) -> list[Thread]:
-        """Return threads of an execution, oldest first, at most `limit` (1 to 100), younger than `after`.
+        """Return threads of an execution, oldest first, at most `limit` (1 to 100), made after `after`.
 
         Raises:
             NotFound, Unavailable, Closed.
@@ -143,6 +143,7 @@ class Executing(Sharing):
             named, chunk = parse_checkpoint(checkpoint)
             if checkpoint != origin.replay_from and named != origin.id:
                 raise NotFound("checkpoint", checkpoint)
+            await self._log.checkpoint(named, chunk, by=by)
         if chunk is None:
             raise NotReplayable(origin.id, "it has written nothing down; send its message again")
         if not is_askable(await self._tail(origin.thread, chunk, by=by)):

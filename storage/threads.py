@@ -90,7 +90,7 @@ class PostgresThreads:
         except NotFound:
             # The id belongs to a thread of somebody else, which must not be told apart from any other clash.
             raise ThreadExists(thread) from None
-        if made.agent != agent:
+        if made.agent != agent or (execution is not None and made.execution != execution):
             raise ThreadExists(thread)
         return made
 

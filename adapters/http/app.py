@@ -7,7 +7,18 @@ from fastapi import FastAPI
 from fastapi.middleware import Middleware
 
 from threadhold import __version__
-from threadhold.adapters.http import members, probes, requests, rest, reviewing, runs, sse, websocket, workers
+from threadhold.adapters.http import (
+    executions,
+    members,
+    probes,
+    requests,
+    rest,
+    reviewing,
+    runs,
+    sse,
+    websocket,
+    workers,
+)
 from threadhold.adapters.http.auth import Authenticate, local_principal
 from threadhold.adapters.http.doors import Doors, Limits
 from threadhold.adapters.http.gate import OPEN_PATHS, Gate
@@ -23,7 +34,8 @@ from threadhold.adapters.page import serving as chat_page
 from threadhold.runner.service import Runner
 
 ROUTERS: Final = tuple(
-    door.router for door in (probes, rest, members, runs, reviewing, requests, workers, sse, websocket)
+    door.router
+    for door in (probes, rest, members, executions, runs, reviewing, requests, workers, sse, websocket)
 )
 
 

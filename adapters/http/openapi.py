@@ -33,13 +33,15 @@ KEPT: Final[dict[str, Any]] = {
     },
 }
 # Not of a stop: there may be runs of agents that another version of the app had.
-_BODIES_WITH_AGENT: Final = ("NewThread", "NewMessage", "FirstMessage")
+_BODIES_WITH_AGENT: Final = ("NewThread", "NewMessage", "FirstMessage", "NewExecution")
 _BODIES_WITH_METADATA: Final = ("NewThread", "ThreadChange")
 
 Ids = Mapping[str, str]
 """Names of parameters, and where in the answer their values are."""
 _THREAD: Final = {"thread": "id"}
 _RECEIPT: Final = {"thread": "thread"}
+_RUN: Final = {"run": "run"}
+_EXECUTION: Final = {"execution": "execution"}
 LINKS: Final[dict[tuple[str, str], dict[str, Ids]]] = {
     ("create_thread", "201"): {
         "get_thread": _THREAD,
@@ -54,12 +56,39 @@ LINKS: Final[dict[tuple[str, str], dict[str, Ids]]] = {
         "send": _RECEIPT,
         "list_history": _RECEIPT,
         "stop_thread": _RECEIPT,
-        "get_run": {"run": "run"},
+        "get_run": _RUN,
         "get_message": {"message": "message"},
+    },
+    ("execute", "202"): {
+        "get_execution": _EXECUTION,
+        "list_execution_threads": _EXECUTION,
+        "list_checkpoints": _RUN,
+        "replay_run": _RUN,
+    },
+    ("list_executions", "200"): {
+        name: {"execution": "items/0/id"} for name in ("get_execution", "list_execution_threads")
     },
     ("list_runs", "200"): {
         name: {"run": "items/0/id"}
-        for name in ("get_run", "list_attempts", "list_steps", "list_calls", "explain_run", "stop_run")
+        for name in (
+            "get_run",
+            "list_attempts",
+            "list_steps",
+            "list_calls",
+            "list_checkpoints",
+            "explain_run",
+            "stop_run",
+            "replay_run",
+        )
+    },
+    ("list_checkpoints", "200"): {
+        name: {"checkpoint": "items/0/id"} for name in ("get_checkpoint", "list_checkpoint_history")
+    },
+    ("replay_run", "202"): {
+        "get_run": _RUN,
+        "stop_run": _RUN,
+        "list_checkpoints": _RUN,
+        "get_checkpoint": {"checkpoint": "checkpoint"},
     },
     ("list_requests", "200"): {name: {"request": "items/0/id"} for name in ("get_request", "answer_request")},
 }

@@ -17,9 +17,22 @@ from threadhold.runner.settle import rests
 T = TypeVar("T")
 
 _WAIT: Final = re.compile(r'(?:^|[,;])\s*wait\s*=\s*"?([0-9]{1,9})"?\s*(?=$|[,;])', re.IGNORECASE)
+LOCATION: Final = {"Location": {"description": "Where to look next.", "schema": {"type": "string"}}}
 APPLIED: Final = {
     "Preference-Applied": {"description": "`wait=N` where it was waited.", "schema": {"type": "string"}}
 }
+
+
+def accepted(model: type[Any]) -> dict[int | str, dict[str, Any]]:
+    """Return the OpenAPI description of a route that begins or moves a run, and may wait for it."""
+    return {
+        202: {"description": "Accepted and kept.", "headers": LOCATION},
+        200: {
+            "model": model,
+            "description": "The run has ended, or waits for people: `Prefer: wait=N` waited for that.",
+            "headers": {**LOCATION, **APPLIED},
+        },
+    }
 
 
 def wait_of(header: str) -> int | None:

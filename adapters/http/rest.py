@@ -1,12 +1,12 @@
 """REST: agents, threads and messages, under /v1."""
 
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from fastapi import APIRouter, Response
 
 from threadhold.adapters.http.doors import Asker, Cursor, Key, PageSize, Sender, TheRunner
-from threadhold.adapters.http.patience import APPLIED, Patience, ThePatience
+from threadhold.adapters.http.patience import LOCATION, Patience, ThePatience, accepted
 from threadhold.adapters.http.problem import problems
 from threadhold.adapters.http.schemas import (
     AgentList,
@@ -24,19 +24,11 @@ from threadhold.runner.service import Runner
 
 router = APIRouter(prefix="/v1")
 
-_LOCATION: dict[str, Any] = {"Location": {"description": "Where to look next.", "schema": {"type": "string"}}}
 _CREATED: dict[int | str, dict[str, Any]] = {
-    201: {"headers": _LOCATION},
-    200: {"model": Thread, "description": "The same call had made it before.", "headers": _LOCATION},
+    201: {"headers": LOCATION},
+    200: {"model": Thread, "description": "The same call had made it before.", "headers": LOCATION},
 }
-_ACCEPTED: dict[int | str, dict[str, Any]] = {
-    202: {"description": "Accepted and kept.", "headers": _LOCATION},
-    200: {
-        "model": Receipt,
-        "description": "The run that it stands in has ended, or waits for people: `Prefer: wait=N` waited for that.",
-        "headers": {**_LOCATION, **APPLIED},
-    },
-}
+_ACCEPTED: Final = accepted(Receipt)
 
 
 @router.get("/agents", responses=problems())
@@ -55,7 +47,12 @@ async def create_thread(
         id = str(body.id)
     existed = id is not None and await _exists(runner, id, by=by)
     thread = await runner.create_thread(
-        agent=body.agent, by=by, thread=id, title=body.title, metadata=body.metadata
+        agent=body.agent,
+        by=by,
+        thread=id,
+        title=body.title,
+        metadata=body.metadata,
+        execution=str(body.execution) if body.execution else None,
     )
     response.status_code = 200 if existed else 201
     response.headers["Location"] = f"/v1/threads/{thread.id}"

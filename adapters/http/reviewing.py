@@ -4,10 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Response
 
 from threadhold.adapters.http.doors import Asker, PageSize, TheRunner
 from threadhold.adapters.http.problem import problems
+from threadhold.adapters.http.tags import TAGGED, Tags
+from threadhold.runner.checkpoints import Checkpoint
 from threadhold.runner.records import AttemptRecord, Fact, Page
 from threadhold.runner.steps import Call, Step
 
@@ -38,6 +40,14 @@ class AttemptPage:
     """Attempts, oldest first; `next_cursor` is None after the last of now."""
 
     items: Sequence[AttemptRecord]
+    next_cursor: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointPage:
+    """Checkpoints, oldest first; `next_cursor` is None after the last of now."""
+
+    items: Sequence[Checkpoint]
     next_cursor: str | None
 
 
@@ -104,3 +114,29 @@ async def list_calls(
     """List the run's tool calls and what became of each; `limit` counts the answers that ask for some."""
     page = await runner.calls(run, by=by, after=cursor, limit=limit)
     return CallPage(items=page.items, next_cursor=_next(page))
+
+
+@router.get("/runs/{run}/checkpoints", responses=problems(404))
+async def list_checkpoints(
+    run: str, runner: TheRunner, by: Asker, limit: PageSize = 20, cursor: Behind = 0
+) -> CheckpointPage:
+    """List the positions in the history that the run has reached, and may be replayed from once it has ended."""
+    page = await runner.checkpoints(run, by=by, after=cursor, limit=limit)
+    return CheckpointPage(items=page.items, next_cursor=_next(page))
+
+
+@router.get("/checkpoints/{checkpoint}", response_model=Checkpoint, responses=TAGGED | problems(404))
+async def get_checkpoint(
+    checkpoint: str, runner: TheRunner, by: Asker, tagged: Tags
+) -> Checkpoint | Response:
+    """Return a position in a thread's history by its id."""
+    return tagged(await runner.checkpoint(checkpoint, by=by))
+
+
+@router.get("/checkpoints/{checkpoint}/history", responses=problems(404))
+async def list_checkpoint_history(
+    checkpoint: str, runner: TheRunner, by: Asker, limit: PageSize = 20, cursor: Behind = 0
+) -> HistoryPage:
+    """List what the model had been shown and had said at a checkpoint, as the history of a thread is listed."""
+    page = await runner.history_at(checkpoint, by=by, after=cursor, limit=limit)
+    return HistoryPage(items=page.items, next_cursor=_next(page))

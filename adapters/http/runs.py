@@ -7,11 +7,12 @@ from uuid import UUID
 
 from fastapi import APIRouter, Query, Response
 
-from threadhold.adapters.http.doors import Asker, Cursor, Key, PageSize, TheDoors, TheRunner
-from threadhold.adapters.http.patience import APPLIED, ThePatience, unless_draining
+from threadhold.adapters.http.doors import Asker, Cursor, Key, PageSize, Sender, TheDoors, TheRunner
+from threadhold.adapters.http.patience import APPLIED, ThePatience, accepted, unless_draining
 from threadhold.adapters.http.problem import problems
 from threadhold.adapters.http.schemas import (
     AgentName,
+    NewReplay,
     PrincipalId,
     RunPage,
     Stop,
@@ -20,6 +21,7 @@ from threadhold.adapters.http.schemas import (
     next_cursor,
 )
 from threadhold.adapters.http.tags import TAGGED, Tags
+from threadhold.runner.checkpoints import Replay
 from threadhold.runner.machine import RunStatus
 from threadhold.runner.records import Run, StopReceipt, Why
 
@@ -70,6 +72,24 @@ async def get_run(
 async def explain_run(run: str, runner: TheRunner, by: Asker) -> Why:
     """Explain where a run stands: who holds it, what it waits for, and what those left who held it before."""
     return await runner.why(run, by=by)
+
+
+@router.post("/runs/{run}/replay", status_code=202, responses=accepted(Replay) | problems(404, 409, 429))
+async def replay_run(
+    run: str,
+    response: Response,
+    runner: TheRunner,
+    by: Sender,
+    patience: ThePatience,
+    body: NewReplay | None = None,
+    key: Key = None,
+) -> Replay:
+    """Run an ended run again, from its beginning or a checkpoint of it, as a new run; the old one stays as it is."""
+    replay = await runner.replay(run, by=by, checkpoint=body.checkpoint if body else None, key=key)
+    response.headers["Location"] = f"/v1/runs/{replay.run}"
+    if await patience.rested(replay.run):
+        response.status_code = 200
+    return replay
 
 
 _STOPPED: dict[int | str, dict[str, Any]] = {

@@ -13,6 +13,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from threadhold.runner.content import TITLE_CHARS_MAX, checked_metadata, checked_title, strings_of
 from threadhold.runner.decisions import Decision, DecisionKind
 from threadhold.runner.errors import InvalidInput
+from threadhold.runner.executions import Execution
 from threadhold.runner.principals import ID_CHARS_MAX, ID_PATTERN
 from threadhold.runner.records import (
     KEY_CHARS_MAX,
@@ -62,6 +63,14 @@ PrincipalId = Annotated[str, Field(description="The id of a principal.", json_sc
 Content = Annotated[
     str, Field(description="The text, at most 64 KiB as UTF-8.", json_schema_extra={**_NOT_EMPTY})
 ]
+Mission = Annotated[
+    str,
+    Field(
+        description="What the agent is to achieve, at most 64 KiB as UTF-8.", json_schema_extra={**_NOT_EMPTY}
+    ),
+]
+# Longer than any; which one there is, the Runner knows.
+CheckpointId = Annotated[str, Field(max_length=80, description="Where to go on; by default, the beginning.")]
 Busy = Annotated[OnBusy | None, Field(description="What a message to a busy thread means; default steer.")]
 WaitS = Annotated[float, Field(ge=0, le=60, description="Seconds to wait for the run's end.")]
 Title = Annotated[
@@ -96,6 +105,7 @@ class NewThread(Body):
     id: Id | None = Field(None, description="An id of your own; the same call again returns the same thread.")
     title: Title | None = None
     metadata: Metadata = {}
+    execution: Id | None = Field(None, description="The execution that it belongs to, one that you may see.")
 
 
 class ThreadChange(Body):
@@ -126,6 +136,23 @@ class FirstMessage(Body):
     agent: AgentName
     content: Content
     on_busy: Busy = None
+
+
+class NewExecution(Body):
+    """Start an execution."""
+
+    model_config = shown({"agent": "support", "mission": "Find out why the lamp of order A-1003 flickers."})
+
+    agent: AgentName
+    mission: Mission
+
+
+class NewReplay(Body):
+    """Run a run again."""
+
+    model_config = shown({}, {"checkpoint": "01a22a5d-c3a2-71d7-84be-ed86bb0a1c49.3"})
+
+    checkpoint: CheckpointId | None = None
 
 
 class Stop(Body):
@@ -167,7 +194,7 @@ class Answer(Body):
         return Decision(kind=self.kind, args=self.args, reason=self.reason, value=self.value)
 
 
-def next_cursor(items: Sequence[Thread | Run | Request], limit: int) -> str | None:
+def next_cursor(items: Sequence[Execution | Thread | Run | Request], limit: int) -> str | None:
     """Return where the next page begins, which may turn out to be empty; None after a page that is not full."""
     return items[-1].id if len(items) == limit else None
 
@@ -181,9 +208,17 @@ class AgentList:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadPage:
-    """Threads by id, the highest first; `next_cursor` is None after a page that is not full."""
+    """Threads by id, as the list says; `next_cursor` is None after a page that is not full."""
 
     items: Sequence[Thread]
+    next_cursor: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionPage:
+    """Executions by id, the highest first; `next_cursor` is None after a page that is not full."""
+
+    items: Sequence[Execution]
     next_cursor: str | None
 
 

@@ -79,7 +79,7 @@ BEGIN
     SELECT * INTO d FROM runs x WHERE x.replay_of = p_run AND x.replayed_by = p_principal AND x.replay_key = p_key;
     IF FOUND THEN
         outcome := CASE WHEN d.replay_chunk = p_chunk THEN 'ok' ELSE 'key_conflict' END;
-        run := d.id; begun_by := d.replay_begin; duplicate := true; RETURN;
+        run := d.id; begun_by := d.replay_begin; seq := d.first_seq + 1; duplicate := true; RETURN;
     END IF;
     IF r.ended_at IS NULL THEN outcome := 'not_ended'; RETURN; END IF;
     SELECT h.run_id INTO begun_by FROM history h WHERE h.thread_id = t.id AND h.chunk = p_chunk

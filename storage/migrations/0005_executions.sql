@@ -12,7 +12,7 @@ CREATE INDEX executions_by_principal ON executions (workspace, principal, id);
 CREATE INDEX executions_by_workspace ON executions (workspace, id);
 
 ALTER TABLE threads ADD COLUMN execution uuid REFERENCES executions;
-CREATE INDEX threads_of_execution ON threads (execution, id) WHERE execution IS NOT NULL;
+CREATE INDEX threads_of_execution ON threads (execution, created_at, id) WHERE execution IS NOT NULL;
 
 -- Each chunk follows another one: the one before it, or, first after a replay, the one that was replayed from. Together
 -- they are a tree whose branches all stay; `history_head` is where the branch ends that the model is shown now. `seq` is
@@ -35,6 +35,15 @@ ALTER TABLE runs ADD COLUMN replay_of uuid REFERENCES runs ON DELETE CASCADE, AD
 CREATE UNIQUE INDEX runs_replay_key ON runs (replay_of, replayed_by, replay_key) WHERE replay_key IS NOT NULL;
 
 CREATE INDEX requests_of_run ON requests (run_id, attempt);
+
+-- What is on record stands: nobody changes a fact or what a model was shown, and neither goes before its thread does.
+CREATE FUNCTION record_stands() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+BEGIN
+    IF TG_OP = 'DELETE' AND NOT EXISTS (SELECT 1 FROM threads t WHERE t.id = OLD.thread_id) THEN RETURN OLD; END IF;
+    RAISE EXCEPTION 'what is on record stands: % of % is refused', TG_OP, TG_TABLE_NAME;
+END $$;
+CREATE TRIGGER record_stands BEFORE UPDATE OR DELETE ON facts FOR EACH ROW EXECUTE FUNCTION record_stands();
+CREATE TRIGGER record_stands BEFORE UPDATE OR DELETE ON history FOR EACH ROW EXECUTE FUNCTION record_stands();
 
 -- Replaced by versions that say where the history ends.
 DROP FUNCTION IF EXISTS claim_v2(uuid, text[], int[], text, uuid, interval, boolean, uuid);

@@ -17,11 +17,11 @@ SELECT e.*, n.* FROM (
  ORDER BY e.id DESC;
 
 -- name: threads_of_execution
--- The threads of an execution that a principal may see, oldest first, above an id.
+-- The threads of an execution that a principal may see, oldest first, behind one of them.
 SELECT t.* FROM {schema}.threads t
  WHERE t.execution = $1 AND t.workspace = $2 AND {schema}._access(t.id, t.owner, $3, $4) IS NOT NULL
-   AND ($5::uuid IS NULL OR t.id > $5)
- ORDER BY t.id LIMIT $6;
+   AND ($5::uuid IS NULL OR (t.created_at, t.id) > (SELECT x.created_at, x.id FROM {schema}.threads x WHERE x.id = $5))
+ ORDER BY t.created_at, t.id LIMIT $6;
 
 -- name: runs_of_threads
 -- The newest runs of each of these threads, newest first.

@@ -88,5 +88,5 @@ SELECT p.* FROM {schema}.runs r JOIN {schema}.threads t ON t.id = r.thread_id LE
 
 -- name: get_checkpoint
 -- One position, if the principal may see its thread.
-SELECT c.* FROM {schema}.runs r JOIN {schema}.threads t ON t.id = r.thread_id, LATERAL {schema}._checkpoints(r.id, $5 - 1, 1) c
- WHERE r.id = $1 AND t.workspace = $2 AND {schema}._access(t.id, t.owner, $3, $4) IS NOT NULL AND c.chunk = $5;
+SELECT c.* FROM {schema}.runs r JOIN {schema}.threads t ON t.id = r.thread_id, LATERAL {schema}._checkpoints(r.id, $5::bigint - 1, 1) c
+ WHERE r.id = $1 AND t.workspace = $2 AND {schema}._access(t.id, t.owner, $3, $4) IS NOT NULL AND c.chunk = $5::bigint;

@@ -5,7 +5,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from threadhold.fanout.frame import Frame, Kind
+from threadhold.runner.checkpoints import Checkpoint
 from threadhold.runner.decisions import args_hash
+from threadhold.runner.executions import Execution
 from threadhold.runner.machine import AttemptOutcome, RunStatus
 from threadhold.runner.records import AttemptRecord, Request, Run, Why, WorkerRecord
 
@@ -42,6 +44,24 @@ def run_of(id: str = "run-1", **changes: Any) -> Run:
         attempt=1, first_seq=1, stop_requested=False, created_at=NOW, started_at=NOW, ended_at=None,
     )  # fmt: skip
     return replace(run, **changes)
+
+
+def execution_of(id: str = "execution-1", **changes: Any) -> Execution:
+    """Return an execution that is running."""
+    execution = Execution(
+        id=id, workspace="default", principal="local", agent=AGENT, mission="find out why", status=RunStatus.RUNNING,
+        reason=None, result=None, created_at=NOW, ended_at=None,
+    )  # fmt: skip
+    return replace(execution, **changes)
+
+
+def checkpoint_of(id: str = "run-1.1", **changes: Any) -> Checkpoint:
+    """Return the position in which a run has said what it was asked."""
+    checkpoint = Checkpoint(
+        id=id, run=id.partition(".")[0], thread="t", attempt=1, parent=None, messages=1, ends_in="request",
+        requests=(), seq=3, fence=1, at=NOW,
+    )  # fmt: skip
+    return replace(checkpoint, **changes)
 
 
 def request_of(id: str = "request-1", **changes: Any) -> Request:

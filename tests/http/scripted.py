@@ -10,7 +10,8 @@ from uuid import NAMESPACE_URL, uuid4, uuid5
 
 import httpx
 
-from tests.http.records import AGENT, NOW, frame_of, run_of, why_of
+from tests.http.records import AGENT, NOW, frame_of, why_of
+from tests.http.tries import ScriptedTries
 from threadhold.adapters.http.app import create_api
 from threadhold.adapters.http.doors import Limits
 from threadhold.adapters.http.health import Health
@@ -20,7 +21,7 @@ from threadhold.fanout.frame import Delivery, Kind
 from threadhold.fanout.merge import shows
 from threadhold.runner.content import checked_content, checked_key
 from threadhold.runner.decisions import Decision
-from threadhold.runner.errors import AlreadyAnswered, InvalidInput, NotFound, ThreadExists, UnknownAgent
+from threadhold.runner.errors import AlreadyAnswered, InvalidInput, NotFound, ThreadExists
 from threadhold.runner.machine import RunStatus
 from threadhold.runner.records import (
     Message,
@@ -37,7 +38,6 @@ from threadhold.runner.records import (
     WorkerRecord,
 )
 from threadhold.runner.service import Runner
-from threadhold.runner.settle import rests
 
 
 def delivery(thread: str, seq: int, *, kind: Kind = "fact", data: dict[str, Any] | None = None) -> Delivery:
@@ -47,19 +47,16 @@ def delivery(thread: str, seq: int, *, kind: Kind = "fact", data: dict[str, Any]
 
 
 @dataclass
-class ScriptedRunner:
-    """Has the Runner's methods; `calls` lists what it was asked, `raising` what a method raises instead."""
+class ScriptedRunner(ScriptedTries):
+    """Has the Runner's methods."""
 
     items: dict[str, Thread] = field(default_factory=dict)
     frames_of: dict[str, list[Delivery]] = field(default_factory=dict)
-    calls: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
-    raising: dict[str, Exception] = field(default_factory=dict)
     watching: int = 0
     stop_may_end: asyncio.Event = field(default_factory=asyncio.Event)
     send_may_end: asyncio.Event = field(default_factory=asyncio.Event)
     grown: asyncio.Condition = field(default_factory=asyncio.Condition)
     watch_error: Exception | None = None
-    known_runs: dict[str, Run] = field(default_factory=lambda: {"run-1": run_of()})
     known_requests: dict[str, Request] = field(default_factory=dict)
     known_workers: list[WorkerRecord] = field(default_factory=list)
     stopped: list[StopReceipt] | None = None
@@ -73,11 +70,6 @@ class ScriptedRunner:
     def reset(self) -> None:
         """Forget everything, as if it were new."""
         vars(self).update(vars(ScriptedRunner()))
-
-    def _called(self, method: str, **arguments: Any) -> None:
-        self.calls.append((method, arguments))
-        if method in self.raising:
-            raise self.raising[method]
 
     def add_thread(self, id: str | None = None, **changes: Any) -> str:
         """Make a thread and return its id."""
@@ -106,18 +98,14 @@ class ScriptedRunner:
         return str(uuid5(NAMESPACE_URL, checked_key(key) or ""))
 
     async def create_thread(
-        self, *, agent: str, by: Principal, thread: str | None, title: str | None, metadata: dict[str, Any]
+        self, *, agent: str, by: Principal, thread: str | None, execution: str | None = None, **given: Any
     ) -> Thread:
-        self._called("create_thread", agent=agent, thread=thread, title=title, metadata=metadata)
+        self._called("create_thread", agent=agent, thread=thread, execution=execution, **given)
         self._hosted(agent)
         if thread in self.items and self.items[thread].agent != agent:
             raise ThreadExists(thread)
-        id = thread if thread in self.items else self.add_thread(thread, title=title, metadata=metadata)
+        id = thread if thread in self.items else self.add_thread(thread, execution=execution, **given)
         return self.items[id]
-
-    def _hosted(self, agent: str) -> None:
-        if agent not in {AGENT, "other"}:
-            raise UnknownAgent(agent, (AGENT, "other"))
 
     async def thread(self, thread: str, *, by: Principal) -> Thread:
         self._called("thread", thread=thread)
@@ -184,15 +172,6 @@ class ScriptedRunner:
             run="run-1", reason=None, accepted_at=NOW, settled_at=NOW,
         )  # fmt: skip
 
-    async def run(self, run: str, *, by: Principal) -> Run:
-        self._called("run", run=run)
-        return self._run(run)
-
-    def _run(self, run: str) -> Run:
-        if run not in self.known_runs:
-            raise NotFound("run", run)
-        return self.known_runs[run]
-
     async def runs(
         self,
         *,
@@ -219,12 +198,6 @@ class ScriptedRunner:
     async def why(self, run: str, *, by: Principal) -> Why:
         self._called("why", run=run)
         return self.reasons.get(run) or why_of(self._run(run))
-
-    async def rested(self, run: str, *, by: Principal, wait: float) -> Run:
-        self._called("rested", run=run, wait=wait)
-        while not rests(self._run(run).status):
-            await asyncio.sleep(0.005)
-        return self._run(run)
 
     async def request(self, request: str, *, by: Principal) -> Request:
         self._called("request", request=request)

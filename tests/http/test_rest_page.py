@@ -129,6 +129,7 @@ async def test_the_commands_do_what_the_page_says(shell: Shell) -> None:
     assert (await shell.told("approve"))["open"] == 0
     assert (await shell.told("stop"))["settled"] is True
 
+    await check_second_tries(shell)
     assert await shell.told("unchanged") == ""
     assert (await shell.told("edit"))["title"] == "Invoices of May"
     assert (await shell.told("edit again"))["code"] == "thread_changed"
@@ -140,6 +141,25 @@ async def test_the_commands_do_what_the_page_says(shell: Shell) -> None:
     said = [part.content for message in history for part in message.parts if isinstance(part, TextPart)]
     assert said == ["I pay invoices."] * 2
     assert not [part for message in history for part in message.parts if isinstance(part, ToolCallPart)]
+
+
+async def check_second_tries(shell: Shell) -> None:
+    """Follow the part of the page on executions, checkpoints and replays."""
+    started = await shell.told("execute")
+    shell.values |= {"EXECUTION": started["execution"], "RUN": started["run"]}
+    tree = await shell.told("the execution")
+    assert (tree["execution"]["status"], tree["execution"]["result"]) == ("completed", "I pay invoices.")
+    begin, end = (await shell.told("checkpoints"))["items"]
+    assert (begin["ends_in"], end["ends_in"]) == ("request", "response")
+    shell.values["CHECKPOINT"] = begin["id"]
+    (shown,) = ModelMessagesTypeAdapter.validate_python((await shell.told("the past"))["items"])
+    assert prompts([shown]) == ["Find out what you may do without asking me."]
+    made = [await shell.told("again"), await shell.told("again from there")]
+    assert [replay["checkpoint"] for replay in made] == [begin["id"]] * 2
+    (thread,) = (await shell.told("the execution"))["threads"]
+    assert [each["run"]["id"] for each in thread["runs"]] == [made[1]["run"], made[0]["run"], started["run"]]
+    for each in thread["runs"][:2]:
+        assert (each["run"]["replay_of"], each["run"]["replay_from"]) == (started["run"], begin["id"])
 
 
 def test_every_block_is_run() -> None:

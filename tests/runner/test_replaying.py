@@ -8,7 +8,14 @@ from pydantic_ai.messages import ModelRequest, ToolReturnPart
 from tests.runner.conftest import ME, Bench, kinds, of_kind
 from tests.support.waiting import until
 from threadhold.runner.decisions import Decision
-from threadhold.runner.errors import InvalidInput, KeyConflict, NotFound, NotReplayable, UnknownAgent
+from threadhold.runner.errors import (
+    InvalidInput,
+    KeyConflict,
+    NotFound,
+    NotReplayable,
+    ThreadExists,
+    UnknownAgent,
+)
 from threadhold.runner.history import loaded
 from threadhold.runner.machine import RunStatus
 from threadhold.runner.records import Principal, Run
@@ -81,15 +88,15 @@ async def test_a_position_where_nothing_can_be_asked_is_refused(bench: Bench, tm
         with pytest.raises(NotReplayable, match="nothing to ask"):
             await bench.runner.replay(run.id, by=ME, checkpoint=position.id)
     other = await bench.run(await bench.send("say hi"))
-    for wrong in (f"{other.id}.1", f"{run.id}.99999", "nonsense"):
-        with pytest.raises((NotFound, NotReplayable)):
+    for wrong in (f"{other.id}.1", f"{run.id}.{2**62}", f"{run.id}.99999", "nonsense"):
+        with pytest.raises(NotFound):
             await bench.runner.replay(run.id, by=ME, checkpoint=wrong)
     with pytest.raises(InvalidInput):
         await bench.runner.replay(run.id, by=ME, key="")
     replay = await bench.runner.replay(run.id, by=ME, key="once")
     await bench.idle(run.thread)
     again = await bench.runner.replay(run.id, by=ME, key="once")
-    assert (again.run, again.duplicate) == (replay.run, True)
+    assert (again.run, again.duplicate, again.seq) == (replay.run, True, replay.seq)
 
 
 async def test_a_run_that_was_never_begun_has_nothing_to_replay(bench: Bench) -> None:
@@ -131,7 +138,7 @@ async def test_an_execution_is_tried_again_until_it_succeeds(bench: Bench) -> No
 
 
 async def test_an_execution_waits_for_people_and_has_threads_beside_its_first(bench: Bench) -> None:
-    receipt = await bench.runner.execute("scripted", 'call pay {"amount": 3} ;; say paid', by=ME)
+    receipt = await bench.runner.execute("scripted", 'call pay {"amount": 3} ;; say paid', by=ME, key="k")
     request = await bench.fact(receipt.thread, "request_opened")
     paused = await bench.runner.execution(receipt.execution, by=ME)
     assert (paused.execution.status, paused.execution.ended_at) == (RunStatus.PAUSED, None)
@@ -147,7 +154,11 @@ async def test_an_execution_waits_for_people_and_has_threads_beside_its_first(be
     assert (done.execution.status, done.execution.result) == (RunStatus.COMPLETED, "paid")
     page = await bench.runner.threads_of(receipt.execution, by=ME, limit=1)
     rest = await bench.runner.threads_of(receipt.execution, by=ME, after=page[0].id)
-    assert {thread.id for thread in (*page, *rest)} == {receipt.thread, beside.id}
+    assert [thread.id for thread in (*page, *rest)] == [receipt.thread, beside.id]
+    other = await bench.runner.execute("scripted", "say hi", by=ME)
+    taken = bench.runner.create_thread(agent="scripted", by=ME, thread=beside.id, execution=other.execution)
+    with pytest.raises(ThreadExists):
+        await taken
 
 
 async def test_executions_are_for_who_started_them_and_for_operators(bench: Bench) -> None:
@@ -183,3 +194,6 @@ async def test_executions_are_for_who_started_them_and_for_operators(bench: Benc
         await bench.runner.execute("nobody", "say hi", by=ME)
     with pytest.raises(InvalidInput, match="empty"):
         await bench.runner.execute("scripted", " ", by=ME)
+    with pytest.raises(InvalidInput, match="the mission has") as large:
+        await bench.runner.execute("scripted", "x" * 70_000, by=ME)
+    assert large.value.data["field"] == "mission"

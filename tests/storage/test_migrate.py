@@ -20,7 +20,7 @@ APPLIED: Final = {
     "migrations/0002_survival.sql": "30467c493504a0112032eb4cf5bb0f0bfdde5eb9863a36293a24e1346f3058b9",
     "migrations/0003_members.sql": "d2cf8eb58c166f3e92c95e7feb241ae740398c552678dc9a3b967d1f7d67d6ef",
     "migrations/0004_leftovers.sql": "3ec240c10cdac21631e8d734f82025e9926848790aebc6db26d81200ceacbb4f",
-    "migrations/0005_executions.sql": "bd49693b265c79de6da7fe1f25245124733c98173d77470b7f2587106573a106",
+    "migrations/0005_executions.sql": "503184617662c61564c509261e752e12c4323907fc824c82024a573c3b50221d",
 }
 
 

@@ -59,6 +59,21 @@ class Office:
             told: dict[str, Any] = json.loads(await socket.recv())
         return told
 
+    async def executed(self, mission: str) -> dict[str, Any]:
+        """Let the owner start an execution, and return its receipt once its run has ended."""
+        _, receipt = await self.ask(OWNER, "POST", "executions", {"agent": "scripted", "mission": mission})
+        await self.ended(receipt["run"])
+        told: dict[str, Any] = receipt
+        return told
+
+    async def ended(self, run: str) -> None:
+        """Wait until a run that the owner may see has completed."""
+
+        async def look() -> bool:
+            return bool((await self.ask(OWNER, "GET", f"runs/{run}"))[1]["status"] == "completed")
+
+        await until(look, what="the run did not complete")
+
     async def paused(self, script: str) -> tuple[str, str]:
         """Let the owner start a run that asks for something; return the run and the request."""
         _, receipt = await self.ask(OWNER, "POST", "messages", {"agent": "scripted", "content": script})
@@ -131,11 +146,7 @@ async def test_an_approver_sees_what_is_to_be_approved_and_decides(office: Offic
     right = {"kind": "approve", "args_hash": page["items"][0]["args_hash"]}
     told = await office.over_websocket(APPROVER, op="answer", request=request, decision=right)
     assert (told["result"]["by"], told["result"]["open"]) == (APPROVER, 0)
-
-    async def ended() -> bool:
-        return bool((await office.ask(OWNER, "GET", f"runs/{run}"))[1]["status"] == "completed")
-
-    await until(ended, what="the run did not go on")
+    await office.ended(run)
 
 
 async def test_workers_are_for_operators(office: Office) -> None:
@@ -153,3 +164,82 @@ async def test_a_closed_request_says_so(office: Office) -> None:
     assert (await office.ask(OWNER, "POST", f"runs/{run}/stop", {"wait": 0}))[1]["status"] == "stopped"
     late = {"kind": "approve"}
     assert await office.code(OWNER, "POST", f"requests/{request}/answer", late) == (409, "request_closed")
+
+
+async def test_to_foreigners_there_is_no_such_execution_and_no_such_checkpoint(office: Office) -> None:
+    made = await office.executed("say one")
+    execution, run = made["execution"], made["run"]
+    _, page = await office.ask(OWNER, "GET", f"runs/{run}/checkpoints")
+    begin = page["items"][0]["id"]
+    paths = [
+        f"executions/{execution}",
+        f"executions/{execution}/threads",
+        f"runs/{run}/checkpoints",
+        f"checkpoints/{begin}",
+        f"checkpoints/{begin}/history",
+    ]
+    joining = {"agent": "scripted", "execution": execution}
+    for who in (STRANGER, APPROVER, "mallory"):
+        for path in paths:
+            assert await office.code(who, "GET", path) == (404, "not_found"), path
+        for body in (None, {"checkpoint": begin}):
+            assert await office.code(who, "POST", f"runs/{run}/replay", body) == (404, "not_found")
+        assert await office.code(who, "POST", "threads", joining) == (404, "not_found")
+        assert await office.ask(who, "GET", "executions") == (200, {"items": [], "next_cursor": None})
+    for who in (OWNER, "root"):
+        for path in paths:
+            assert (await office.ask(who, "GET", path))[0] == 200, path
+        _, page = await office.ask(who, "GET", "executions")
+        assert [each["id"] for each in page["items"]] == [execution]
+    _, page = await office.ask(OWNER, "GET", f"runs?thread={made['thread']}")
+    assert [each["id"] for each in page["items"]] == [run]
+
+
+async def test_a_checkpoint_of_another_run_is_none_of_this_one(office: Office) -> None:
+    mine, other = await office.executed("say one"), await office.executed("say two")
+    _, page = await office.ask(OWNER, "GET", f"runs/{other['run']}/checkpoints")
+    foreign = {"checkpoint": page["items"][0]["id"]}
+    assert await office.code(OWNER, "POST", f"runs/{mine['run']}/replay", foreign) == (404, "not_found")
+    named = {"checkpoint": f"{mine['run']}.9"}
+    assert await office.code(OWNER, "POST", f"runs/{mine['run']}/replay", named) == (409, "not_replayable")
+    assert await office.code(OWNER, "GET", f"checkpoints/{named['checkpoint']}") == (404, "not_found")
+
+
+async def test_members_see_a_thread_and_not_its_execution(office: Office) -> None:
+    made = await office.executed("say one")
+    for who, access in (("cleo", "read"), ("dan", "write")):
+        member = f"threads/{made['thread']}/members/{who}"
+        assert (await office.ask(OWNER, "PUT", member, {"access": access}))[0] == 200
+        assert (await office.ask(who, "GET", f"threads/{made['thread']}"))[0] == 200
+        assert (await office.ask(who, "GET", f"runs/{made['run']}/checkpoints"))[0] == 200
+        for path in (f"executions/{made['execution']}", f"executions/{made['execution']}/threads"):
+            assert await office.code(who, "GET", path) == (404, "not_found")
+
+
+async def test_a_run_is_replayed_for_whom_it_acts(office: Office) -> None:
+    """Whoever else may write has an identity of their own, and sends with it."""
+    made = await office.executed("say one")
+    thread, replay = made["thread"], "runs/{}/replay"
+    for who, access in (("cleo", "read"), ("dan", "write")):
+        await office.ask(OWNER, "PUT", f"threads/{thread}/members/{who}", {"access": access})
+    _, problem = await office.ask("cleo", "POST", replay.format(made["run"]))
+    assert (problem["code"], problem["title"]) == ("forbidden", "Not allowed")
+    _, problem = await office.ask("dan", "POST", replay.format(made["run"]))
+    assert (problem["code"], problem["title"]) == ("forbidden", "The run acts for somebody else")
+
+    _, sent = await office.ask("dan", "POST", f"threads/{thread}/messages", {"content": "say two"})
+    await office.ended(sent["run"])
+    assert await office.code(OWNER, "POST", replay.format(sent["run"])) == (403, "forbidden")
+    for who, run, principal in (("dan", sent["run"], "dan"), ("root", made["run"], OWNER)):
+        status, again = await office.ask(who, "POST", replay.format(run))
+        assert status == 202, again
+        await office.ended(again["run"])
+        _, told = await office.ask(OWNER, "GET", f"runs/{again['run']}")
+        assert (told["principal"], told["replay_of"]) == (principal, run)
+    _, page = await office.ask(OWNER, "GET", f"threads/{thread}/facts?limit=100")
+    replayed = [
+        (each["data"]["origin"], each["data"]["by"])
+        for each in page["items"]
+        if each["kind"] == "run_replayed"
+    ]
+    assert replayed == [(sent["run"], "dan"), (made["run"], "root")]
