@@ -9,7 +9,9 @@ from urllib.parse import urlsplit
 import pytest
 import pytest_asyncio
 
-from tests.page.browser import MISSING, Browser, browser, executable
+from tests.http.scripted import Api, serving
+from tests.page.browser import MISSING, Browser, Tab, browser, executable
+from tests.page.chats import chat
 from tests.page.network import Network, network
 from tests.support.processes import AGENTS, processes
 from tests.support.servers import TestServers
@@ -49,3 +51,17 @@ async def site(dev: str) -> AsyncIterator[Site]:
     """Put a network before it."""
     async with network(urlsplit(dev).port or 0) as (made, port):
         yield Site(dev, f"http://127.0.0.1:{port}", made)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def api() -> AsyncIterator[Api]:
+    """Serve the page on a scripted Runner."""
+    async with serving(page=True) as running:
+        yield running
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def module(chromium: Browser, api: Api) -> AsyncIterator[Tab]:
+    """Open the page for tests that only call its modules."""
+    async with chat(chromium, str(api.client.base_url)) as opened:
+        yield opened

@@ -1,42 +1,17 @@
 """The page as a person uses it, with the scripted agent behind it."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.page.browser import MISSING, Browser, Tab, executable
+from tests.page.browser import MISSING, Browser, executable
+from tests.page.chats import WIDTH, chat, say, texts
 from tests.page.conftest import Site
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.skipif(executable() is None, reason=MISSING),  # before any server is started for it
 ]
-
-
-@asynccontextmanager
-async def chat(chromium: Browser, url: str, **size: int) -> AsyncIterator[Tab]:
-    """Open the page in a tab of its own; nothing may have gone wrong in it by the end."""
-    async with chromium.tab(**size) as tab:
-        await tab.open(url)
-        await tab.sees("connected", "#link")
-        yield tab
-        assert tab.complaints == []
-
-
-async def say(tab: Tab, text: str) -> None:
-    """Send a message."""
-    await tab.write(text)
-    await tab.press("Send", "#send")
-
-
-async def texts(tab: Tab, selector: str) -> list[str]:
-    """Return the texts of all elements of a kind, as they are and not as they are laid out."""
-    found: list[str] = await tab.js(
-        f"[...document.querySelectorAll('{selector}')].map(each => each.textContent)"
-    )
-    return found
 
 
 async def test_an_answer_is_shown_as_it_is_said(chromium: Browser, site: Site, tmp_path: Path) -> None:
@@ -223,14 +198,6 @@ HOSTILE = (
     "<img src=x onerror=alert(1)> <script>alert(2)</script> &amp; \u0001 \u2400 \u202etxt.exe "
     "\u05e9\u05dc\u05d5\u05dd \U0001f469\u200d\U0001f680 "
 )
-# How far to the right anything reaches, or would if one scrolled there.
-WIDTH = """Math.max(...[...document.querySelectorAll("*")].map((each) => {
-  const {left, right} = each.getBoundingClientRect();
-  const scrolls = ["auto", "scroll"].includes(getComputedStyle(each).overflowX);
-  return scrolls ? Math.max(right, left + each.scrollWidth) : right;
-}))"""
-
-
 IS_AT_END = """(({scrollHeight, scrollTop, clientHeight}) => scrollHeight - scrollTop - clientHeight < 2)(
   document.getElementById("scroll"))"""
 

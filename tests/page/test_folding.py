@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
 from typing import Any
 from uuid import uuid4
 
@@ -11,80 +10,20 @@ import pytest_asyncio
 
 from tests.http.scripted import Api, delivery, serving
 from tests.page.browser import Browser, Tab
+from tests.page.chats import chat
+from tests.page.folds import delta, fact, folded, frame, start, texts
 from threadhold.adapters.http.errors import Unauthenticated
 from threadhold.adapters.page.serving import HEADERS, PATHS
 from threadhold.runner.records import Principal
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-Items = list[dict[str, Any]]
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def api() -> AsyncIterator[Api]:
-    """Serve the page on a scripted Runner."""
-    async with serving(page=True) as running:
-        yield running
-
-
-@asynccontextmanager
-async def page(chromium: Browser, api: Api) -> AsyncIterator[Tab]:
-    """Open the page; nothing may have gone wrong in it by the end."""
-    async with chromium.tab() as opened:
-        await opened.open(str(api.client.base_url))
-        await opened.sees("connected", "#link")
-        yield opened
-        assert opened.complaints == []
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def module(chromium: Browser, api: Api) -> AsyncIterator[Tab]:
-    """Open the page for tests that only call its modules."""
-    async with page(chromium, api) as opened:
-        yield opened
-
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def tab(chromium: Browser, api: Api) -> AsyncIterator[Tab]:
     """Open the page for one test."""
-    async with page(chromium, api) as opened:
+    async with chat(chromium, str(api.client.base_url)) as opened:
         yield opened
-
-
-def frame(kind: str, seq: int = 0, *, run: str = "run", **data: Any) -> dict[str, Any]:
-    """Return a frame as it comes over the socket."""
-    return {"kind": kind, "seq": seq, "run": run, "data": data, "cursor": f"{seq}-0-0"}
-
-
-def fact(name: str, seq: int, /, **data: Any) -> dict[str, Any]:
-    """Return the frame of a fact."""
-    return frame("fact", seq) | {"data": {"fact": name, **data}}
-
-
-def start(text: str, *, index: int = 0, seq: int = 0, kind: str = "text") -> dict[str, Any]:
-    """Return the frame that starts a part."""
-    part = {"part_kind": kind, "content": text}
-    return frame("event", seq, event_kind="part_start", index=index, part=part)
-
-
-def delta(text: str, *, index: int = 0, seq: int = 0) -> dict[str, Any]:
-    """Return the frame of some text."""
-    change = {"part_delta_kind": "text", "content_delta": text}
-    return frame("event", seq, event_kind="part_delta", index=index, delta=change)
-
-
-async def folded(module: Tab, *frames: Any) -> dict[str, Any]:
-    """Return the state after some frames; each of them must leave earlier states as they were."""
-    state: dict[str, Any] = await module.js(
-        "import('/page/folding.js').then(({fold, EMPTY}) => "
-        f"{json.dumps(frames)}.reduce((state, frame) => fold(Object.freeze(state), frame), EMPTY))"
-    )
-    return state
-
-
-async def texts(module: Tab, *frames: Any) -> list[str]:
-    """Return the texts of the items after some frames."""
-    return [item["text"] for item in (await folded(module, *frames))["items"]]
 
 
 async def test_text_grows_and_is_what_the_fact_says(module: Tab) -> None:
@@ -181,7 +120,8 @@ GARBAGE: list[Any] = [
     frame("event", event_kind="part_delta", index=0, delta=7), frame("head", state="odd"), frame("head"),
     frame("gap"), frame("draft", tool_call_id=None), fact("message_delivered", 1), fact("run_ended", 1),
     fact("tool_returned", 1), fact("model_called", 1), fact("request_answered", 1), fact("message_accepted", 1),
-    fact("request_opened", 1), fact("model_called", 1, text={"no": "text"}),
+    fact("request_opened", 1), fact("model_called", 1, text={"no": "text"}), fact("run_replayed", 1),
+    fact("run_replayed", 1, checkpoint={"no": "text"}), fact("member_changed", 1),
 ]  # fmt: skip
 
 

@@ -2,14 +2,17 @@
 
 import { Connection, newKey, newThreadId } from "./connection.js";
 import { make } from "./elements.js";
-import { EMPTY, fold, open, unseen } from "./folding.js";
+import { EMPTY, fold, open, placed, unseen } from "./folding.js";
 import { Log } from "./log.js";
+import { unplaced } from "./replays.js";
 import { Rest } from "./rest.js";
 import { Threads } from "./threads.js";
 
 const TITLE_CHARS = 80;
 const AGAIN_MS = 2_000;
 const LIST_EVERY_MS = 15_000;
+// A run is run again from here at most once: its end is left out of the conversation from then on.
+const RERUN_KEY = "chat page";
 
 const at = (id) => document.getElementById(id);
 const rest = new Rest();
@@ -23,7 +26,7 @@ const connection = new Connection(new URL("v1/ws", document.baseURI.replace(/^ht
 });
 const log = new Log(
   { scroll: at("scroll"), list: at("log"), earlier: at("earlier"), dropped: at("dropped") },
-  { answer, again: ({ text, key }) => (forget(key), send(text, key)) },
+  { answer, again: ({ text, key }) => (forget(key), send(text, key)), rerun },
 );
 
 let thread = null; // the one that is shown
@@ -33,6 +36,7 @@ let sent = []; // what was sent from here and has not come back: {key, thread, t
 let me = null;
 const agentsKnown = Promise.withResolvers();
 let drawing = false;
+let placing = null; // the checkpoint whose place in the log is asked for
 
 // What comes in
 
@@ -75,6 +79,19 @@ function enter(id) {
   draw();
 }
 
+/** Ask for the place of the checkpoint that says what is left out now. In a burst of replays that is the last one. */
+async function place() {
+  const checkpoint = unplaced(conversation.replays);
+  if (checkpoint === null || placing === checkpoint) return;
+  placing = checkpoint;
+  const found = await rest.checkpoint(checkpoint).catch(({ status }) => ({ gone: status === 404 }));
+  placing = null;
+  if (found.seq === undefined && !found.gone) return setTimeout(draw, AGAIN_MS);
+  // Of one that is not there any more nobody knows what it leaves out.
+  conversation = placed(conversation, checkpoint, found.seq ?? Infinity);
+  draw();
+}
+
 // What is shown
 
 function draw() {
@@ -86,12 +103,14 @@ function draw() {
     const waiting = unseen(mine, conversation.items, me);
     sent = sent.filter((message) => message.thread !== thread || waiting.includes(message));
     drawControls();
+    place();
     log.draw([...conversation.items, ...waiting.map((message) => message.item)], conversation.dropped, me);
   });
 }
 
 function drawControls() {
   const { state, stopping } = conversation;
+  at("log").dataset.state = state;
   at("working").hidden = state !== "busy";
   at("stop").hidden = state === "idle";
   at("stop").disabled = stopping;
@@ -178,6 +197,16 @@ const forget = (key) => (sent = sent.filter((message) => message.key !== key));
 
 function answer({ request, args_hash }, decision) {
   return connection.ask({ op: "answer", request, decision: { ...decision, args_hash } });
+}
+
+async function rerun(run) {
+  alarm();
+  try {
+    const { no_worker } = await rest.replay(run, RERUN_KEY);
+    if (no_worker) alarm("no worker has this agent now");
+  } catch (error) {
+    alarm(error.message);
+  }
 }
 
 async function stop() {

@@ -1,10 +1,12 @@
 // Folds the frames of a thread into what a person sees. Pure: a state and a frame in, the next state out.
 // An item is the same object for as long as nothing about it changed, so that whoever draws sees what did.
 
+import { marked } from "./replays.js";
+
 export const ITEMS_MAX = 2000;
 
 export const EMPTY = Object.freeze({
-  items: [], // {id, type: message | answer | call | request | note, ...}, oldest first
+  items: [], // {id, type: message | answer | call | request | note | left, at, ...}, oldest first; `at` in the log
   dropped: false, // whether there were older ones
   cursor: null, // where to go on watching
   state: "idle", // idle | busy | paused
@@ -15,14 +17,23 @@ export const EMPTY = Object.freeze({
   said: "", // the last complete response of the run
   resumed: false, // somebody answered, so that the next attempt is no news
   made: 0, // items that had no id of their own
+  seq: 0, // of the frame that was folded last
+  shown: { seq: 0, at: 0 }, // the last delivery: its fact, and where those that were delivered at once stand
+  replays: [], // {seq, checkpoint, after}, oldest first; `after` is where the checkpoint is in the log, once it is known
 });
 
 /** The state after a frame. What is not a frame changes nothing. */
 export function fold(state, frame) {
   if (!isFrame(frame)) return state;
-  const next = { ...step(state, frame), cursor: frame.cursor };
+  const next = { ...step({ ...state, seq: frame.seq }, frame), cursor: frame.cursor };
   const surplus = next.items.length - ITEMS_MAX;
   return surplus > 0 ? { ...next, items: next.items.slice(surplus), dropped: true } : next;
+}
+
+/** The state once it is known where in the log a checkpoint is. */
+export function placed(state, checkpoint, after) {
+  const replays = state.replays.map((each) => (each.checkpoint === checkpoint ? { ...each, after } : each));
+  return { ...state, replays, items: marked(state.items, replays) };
 }
 
 /** The requests that wait for an answer. */
@@ -108,7 +119,7 @@ function modelCalled(state, data, run, seq) {
   const text = string(data.text);
   const answered = { ...state, lost: false, answeredSeq: seq, said: text };
   if (!text) return withdrawn(answered);
-  const item = { type: "answer", text, live: false, cut: data.state === "interrupted" };
+  const item = { type: "answer", run, text, live: false, cut: data.state === "interrupted" };
   return {
     ...(state.live ? put(answered, { ...item, id: state.live.id }) : add(answered, item)),
     live: null,
@@ -131,9 +142,18 @@ const FACTS = new Map(
       const accepted = put(state, { ...item, disposition, state: "waiting" });
       return disposition === "started" ? { ...accepted, state: "busy" } : accepted;
     },
-    message_delivered: (state, { message }) => changed(state, `message ${message}`, { state: "delivered" }),
+    message_delivered(state, { message }, run, seq) {
+      // What is delivered at once was written down as one, right before.
+      const at = state.shown.seq === seq - 1 ? state.shown.at : seq - 1;
+      return { ...changed(state, `message ${message}`, { state: "delivered", at }), shown: { seq, at } };
+    },
     message_returned: (state, { message, reason }) =>
       changed(state, `message ${message}`, { state: "returned", reason: string(reason) }),
+    run_replayed(state, { checkpoint, by }, run, seq) {
+      if (typeof checkpoint !== "string") return state;
+      const replays = [...state.replays, { seq, checkpoint, after: null }];
+      return noted({ ...state, replays, state: "busy" }, `run again by ${string(by)}; the conversation goes on here`);
+    },
     run_started: (state) => ({ ...state, state: "busy", stopping: false, said: "", resumed: false }),
     attempt_started(state) {
       const going = { ...state, state: "busy", resumed: false };
@@ -175,26 +195,36 @@ const FACTS = new Map(
     },
     paused: (state) => ({ ...state, state: "paused" }),
     stop_requested: (state) => ({ ...state, stopping: true }),
-    run_ended(state, data) {
-      const told = outcome(withdrawn(state), data);
+    run_ended(state, data, run) {
+      const told = outcome(withdrawn(state), data, run);
       const items = told.items.map((item) =>
         item.type === "call" && item.outcome === null ? { ...item, outcome: "unknown" } : item,
       );
       return { ...told, items, state: "idle", stopping: false, resumed: false };
     },
+    member_changed(state, { member, access, by }) {
+      const who = string(member);
+      return noted(state, `${string(by)} ${access == null ? `removed ${who}` : `let ${who} ${string(access)}`}`);
+    },
   }),
 );
 
-function outcome(state, { status, reason, output, error }) {
-  if (status === "stopped")
-    return noted(state, `stopped${reason && reason !== "person" ? `: ${string(reason)}` : ""}`);
+/** What the end of a run adds. The last item of it that says something is its end, where it can be run again. */
+function outcome(state, { status, reason, output, error }, run) {
+  if (status === "stopped") {
+    const why = reason && reason !== "person" ? `: ${string(reason)}` : "";
+    return noted(state, `stopped${why}`, { ends: run });
+  }
   if (status === "failed") {
     const why = string(error?.message || error?.type || "no details");
-    return noted(state, `the run failed (${string(reason) || "error"}): ${why}`, "error");
+    return noted(state, `the run failed (${string(reason) || "error"}): ${why}`, { tone: "error", ends: run });
   }
-  if (output == null || output === state.said) return state;
+  if (output == null || output === state.said) {
+    const last = state.items.findLast((item) => item.type === "answer" && item.run === run);
+    return last ? changed(state, last.id, { ends: run }) : state;
+  }
   const text = typeof output === "string" ? output : JSON.stringify(output, null, 2);
-  return add(state, { type: "answer", text, live: false });
+  return add(state, { type: "answer", run, text, live: false, ends: run });
 }
 
 // Items
@@ -202,8 +232,9 @@ function outcome(state, { status, reason, output, error }) {
 const callId = (run, call) => `call ${run} ${call}`;
 
 function put(state, item) {
-  const at = state.items.findLastIndex((each) => each.id === item.id);
-  return { ...state, items: at < 0 ? [...state.items, item] : state.items.with(at, item) };
+  const index = state.items.findLastIndex((each) => each.id === item.id);
+  const told = { at: state.seq, ...item };
+  return { ...state, items: index < 0 ? [...state.items, told] : state.items.with(index, told) };
 }
 
 function changed(state, id, fields) {
@@ -213,4 +244,4 @@ function changed(state, id, fields) {
 
 const itemId = (state) => `item ${state.made}`;
 const add = (state, item) => put({ ...state, made: state.made + 1 }, { ...item, id: itemId(state) });
-const noted = (state, text, tone = "") => add(state, { type: "note", text, tone });
+const noted = (state, text, more) => add(state, { type: "note", text, tone: "", ...more });

@@ -31,7 +31,7 @@ export class Log {
   #size = "";
   #drawn = {};
 
-  /** `parts`: the elements scroll, list, earlier, dropped. `act` has answer(request, decision) and again(message). */
+  /** `parts`: the elements scroll, list, earlier, dropped. `act`: answer(request, decision), again(message), rerun(run). */
   constructor(parts, act) {
     this.#parts = parts;
     this.#act = act;
@@ -105,6 +105,7 @@ export class Log {
       this.#made.set(item.id, made);
     }
     if (made.item !== item) made.update(item);
+    made.node.classList.toggle("left", Boolean(item.left));
     made.item = item;
     return made;
   }
@@ -137,13 +138,15 @@ const MAKERS = {
       },
     };
   },
-  answer() {
+  answer(first, me, act) {
     const text = said("p", "", "text");
     const cut = make("small", { className: "state", textContent: "cut off" });
-    const node = make("li", { className: "answer" }, text, cut);
+    const again = rerun(act);
+    const node = make("li", { className: "answer" }, text, cut, again.node);
     return {
       node,
       update(item) {
+        again.update(item);
         show(text, item.text);
         cut.hidden = !item.cut;
         // Read out when it is complete, not in pieces.
@@ -177,14 +180,41 @@ const MAKERS = {
     };
   },
   request: (first, me, act) => card(first, act.answer),
-  note(first) {
+  note(first, me, act) {
     const text = said("p", first.text);
+    const again = rerun(act);
     return {
-      node: make("li", { className: `note ${first.tone}` }, text),
-      update: (item) => show(text, item.text),
+      node: make("li", { className: `note ${first.tone}` }, text, again.node),
+      update(item) {
+        again.update(item);
+        show(text, item.text);
+      },
+    };
+  },
+  left() {
+    return {
+      node: make("li", { className: "note", textContent: "left out of the conversation" }),
+      update() {},
     };
   },
 };
+
+/** A button to run a run again, at the end of it; it shows while nothing runs. */
+function rerun(act) {
+  const title = "Answer once more from where this run began; what came since is left out of the conversation.";
+  const node = make("button", { type: "button", className: "rerun", textContent: "Run again", title });
+  return {
+    node,
+    update({ ends }) {
+      node.hidden = !ends;
+      node.onclick = async () => {
+        node.disabled = true;
+        await act.rerun(ends);
+        node.disabled = false;
+      };
+    },
+  };
+}
 
 function messageState({ state, disposition, reason }) {
   if (state === "returned") return `not read (${reason || "the run was stopped"})`;
