@@ -14,7 +14,7 @@ from typing import Any, Final
 from pydantic import TypeAdapter
 from pydantic_ai import DeferredToolRequests, DeferredToolResults, ModelRetry, RunContext, ToolDenied
 from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering
-from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ToolFailed
+from pydantic_ai.exceptions import ApprovalRequired, ToolFailed
 from pydantic_ai.messages import (
     AgentStreamEvent,
     CustomEvent,
@@ -26,26 +26,20 @@ from pydantic_ai.messages import (
     PartDeltaEvent,
     TextPartDelta,
     ToolCallPart,
-    ToolReturn,
 )
 from pydantic_ai.models import ModelRequestContext
 from pydantic_ai.output import OutputContext
 from pydantic_ai.tools import ToolDefinition
 
 from threadhold.fanout.outbox import Outbox
-from threadhold.runner.admission import Admission, Ruling
-from threadhold.runner.decisions import RULE_KEY
+from threadhold.runner.admission import Admission
+from threadhold.runner.calling import Calling
 from threadhold.runner.drafts import draft_data
-from threadhold.runner.errors import Rejection, RunFailure
 from threadhold.runner.history import request_of
 from threadhold.runner.journal import Journal
-from threadhold.runner.meter import ARGS_CHARS_MAX
 from threadhold.runner.records import NewFact, Start
 from threadhold.runner.saying import Saying
-from threadhold.runner.storable import bounded
 
-RESULT_CHARS_MAX: Final = 16 * 1024
-ERROR_CHARS_MAX: Final = 2_000
 KEEP_EVERY_S: Final = 1.0
 _EVENT: Final[TypeAdapter[Any]] = TypeAdapter(AgentStreamEvent)
 
@@ -101,12 +95,12 @@ class Observer(AbstractCapability[Any]):
         admission: Admission | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self._start = start
         self._journal = journal
         self._outbox = outbox
         self._ready = ready
-        self._doing = doing
-        self._admission = admission
+        self._calls = Calling(
+            start.run, enter=self._note, leave=journal.note, doing=doing, admission=admission, clock=clock
+        )
         self._clock = clock
         self._asked_at = 0.0
         self._given: int | None = None
@@ -241,7 +235,7 @@ class Observer(AbstractCapability[Any]):
         People are not asked about what the policy denies; the agent goes on if nothing else is left.
         """
         self._begin(ctx)
-        denied = await self._sort_out(requests)
+        denied = await self._calls.sort_out(requests)
         asked = replace(
             requests, approvals=[call for call in requests.approvals if call.tool_call_id not in denied]
         )
@@ -249,53 +243,11 @@ class Observer(AbstractCapability[Any]):
             return DeferredToolResults(approvals={id: ToolDenied(text) for id, text in denied.items()})
         raise Paused(asked, [*ctx.messages, *self.returned])
 
-    async def _sort_out(self, requests: DeferredToolRequests) -> dict[str, str]:
-        """Judge the calls whose tools ask for approval by themselves; return what is denied, with the text of each."""
-        denied = {}
-        for call in requests.approvals if self._admission is not None else ():
-            metadata = requests.metadata.setdefault(call.tool_call_id, {})
-            if RULE_KEY in metadata:
-                continue
-            ruling = self._judge(call, call.args_as_dict(), approved=False, approved_rule=None)
-            facts = [ruling.fact]
-            if ruling.verdict == "deny":
-                denied[call.tool_call_id] = ruling.denial()
-                facts.append(_returned(_named(call), "denied", error=ruling.denial()))
-            elif ruling.verdict == "escalate":
-                requests.metadata[call.tool_call_id] = metadata | ruling.asking()
-            await self._note(*facts)
-        return denied
-
-    def _judge(self, call: ToolCallPart, args: Any, *, approved: bool, approved_rule: str | None) -> Ruling:
-        assert self._admission is not None
-        return self._admission.judge(
-            call.tool_call_id, call.tool_name, args, approved=approved, approved_rule=approved_rule
-        )
-
-    async def _admitted(self, ctx: RunContext[Any], call: ToolCallPart, args: Any) -> list[NewFact]:
-        """Return what is to be recorded of a call that may run.
-
-        Raises:
-            ToolFailed: the policy denies it.
-            ApprovalRequired: the policy asks people first.
-        """
-        if self._admission is None:
-            return []
-        rule = (ctx.tool_call_metadata or {}).get(RULE_KEY)
-        ruling = self._judge(call, args, approved=ctx.tool_call_approved, approved_rule=rule)
-        if ruling.verdict == "allow":
-            return [ruling.fact]
-        if ruling.verdict == "escalate":
-            await self._note(ruling.fact)
-            raise ApprovalRequired(metadata=ruling.asking())
-        await self._note(ruling.fact, _returned(_named(call), "denied", error=ruling.denial()))
-        raise ToolFailed(ruling.denial())
-
     async def wrap_tool_execute(
         self, ctx: RunContext[Any], *, call: ToolCallPart, tool_def: ToolDefinition, args: Any, handler: Any
     ) -> Any:
         """Record a call before it runs and its outcome after; a crash in between leaves "outcome unknown"."""
-        return await self._counted(call, args, handler, await self._admitted(ctx, call, args))
+        return await self._counted(call, args, handler, await self._calls.admitted(ctx, call, args))
 
     async def wrap_output_process(
         self, ctx: RunContext[Any], *, output_context: OutputContext, output: Any, handler: Any
@@ -305,7 +257,7 @@ class Observer(AbstractCapability[Any]):
         if call is None or not output_context.has_function or ctx.partial_output:
             return await handler(output)
         try:
-            admitted = await self._admitted(ctx, call, output)
+            admitted = await self._calls.admitted(ctx, call, output)
         except (ApprovalRequired, ToolFailed) as refused:
             # An output function can neither fail nor wait; the model may find another way.
             raise ModelRetry(
@@ -318,68 +270,7 @@ class Observer(AbstractCapability[Any]):
         await self._enter()
         self._tools += 1
         try:
-            return await self._executed(call, args, handler, admitted)
+            return await self._calls.executed(call, args, handler, admitted)
         finally:
             self._tools -= 1
             self._idle.set()
-
-    async def _executed(
-        self, call: ToolCallPart, args: Any, handler: Any, admitted: Sequence[NewFact]
-    ) -> Any:
-        facts = _named(call)
-        key = f"{self._start.run}:{call.tool_call_id}"
-        called = {**facts, "args": bounded(call.args, chars=ARGS_CHARS_MAX), "idempotency_key": key}
-        await self._note(*admitted, NewFact(kind="tool_called", data=called))
-        began = self._clock()
-        try:
-            with self._doing(call.tool_name):
-                result = await handler(args)
-        except Exception as error:
-            await self._tool_raised(facts, error)
-            raise
-        except SystemExit as error:
-            # It would end this process, and every other run in it.
-            failure = RunFailure("the tool tried to end the process", reason="SystemExit")
-            await self._tool_raised(facts, failure)
-            raise failure from error
-        plain = _plain(result.return_value if isinstance(result, ToolReturn) else result)
-        result_text = bounded(plain, chars=RESULT_CHARS_MAX)
-        took = round((self._clock() - began) * 1000, 1)
-        await self._journal.note(_returned(facts, "ok", result=result_text, ms=took))
-        return result
-
-    async def _tool_raised(self, facts: dict[str, str], error: Exception) -> None:
-        """Record how a call failed. A rejection becomes a retry for the model; what is deferred has not run."""
-        text = str(error)[:ERROR_CHARS_MAX]
-        match error:
-            case ApprovalRequired() | CallDeferred():
-                await self._journal.note(_returned(facts, "deferred"))
-            case Rejection():
-                await self._journal.note(_returned(facts, "retry", error=text))
-                raise ModelRetry(text) from error
-            case ModelRetry():
-                await self._journal.note(_returned(facts, "retry", error=text))
-            case ToolFailed():
-                await self._journal.note(_returned(facts, "failed", error=text))
-            case _:
-                await self._journal.note(_returned(facts, "failed", error=text, type=type(error).__name__))
-
-
-def _named(call: ToolCallPart) -> dict[str, str]:
-    return {"call_id": call.tool_call_id, "tool": call.tool_name}
-
-
-def _returned(facts: dict[str, str], outcome: str, **data: Any) -> NewFact:
-    return NewFact(kind="tool_returned", data={**facts, "outcome": outcome, **data})
-
-
-def _plain(result: Any) -> Any:
-    """Return a tool's result as JSON values.
-
-    Raises:
-        TypeError: if it is not JSON-like; the run fails with that, since no model could be shown it.
-    """
-    try:
-        return TypeAdapter(Any).dump_python(result, mode="json")
-    except ValueError as error:
-        raise TypeError(f"the tool returned something that is not JSON: {type(result).__name__}") from error

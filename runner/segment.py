@@ -21,16 +21,11 @@ from pydantic_ai.exceptions import RunTimedOut, UsageLimitExceeded
 from pydantic_ai.messages import ModelMessage, ModelResponse
 from pydantic_ai.usage import UsageLimits
 
+from threadhold.runner.calling import ERROR_CHARS_MAX, RESULT_CHARS_MAX
 from threadhold.runner.errors import ClaimLost, RunFailure
 from threadhold.runner.history import HistoryUnsafe
 from threadhold.runner.machine import FailReason, RunStatus, StopReason
-from threadhold.runner.observer import (
-    ERROR_CHARS_MAX,
-    RESULT_CHARS_MAX,
-    Interrupted,
-    Observer,
-    Paused,
-)
+from threadhold.runner.observer import Interrupted, Observer, Paused
 from threadhold.runner.storable import bounded
 
 log = structlog.get_logger(__name__)

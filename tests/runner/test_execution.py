@@ -228,9 +228,10 @@ async def test_dependencies_that_cannot_be_made_fail_the_run(
 async def test_unreadable_history_fails_the_run_and_not_the_worker(bench: Bench) -> None:
     receipt = await bench.send("say one")
     await bench.idle(receipt.thread)
-    await bench.database._pool.execute(
-        'UPDATE threadhold.history SET messages = \'[{"kind": "from the future"}]\''
-    )
+    async with bench.database._pool.acquire() as connection, connection.transaction():
+        # Past the guard that lets nobody change it.
+        await connection.execute("SET LOCAL session_replication_role = replica")
+        await connection.execute('UPDATE threadhold.history SET messages = \'[{"kind": "from the future"}]\'')
     run = await bench.run(await bench.send("say two", receipt.thread))
     assert (run.status, run.reason) == (RunStatus.FAILED, "history_unsafe")
 
