@@ -45,6 +45,7 @@ class ChildProcess:
         self._started = 0.0
         self._deaths = 0
         self._restarting: asyncio.Task[None] | None = None
+        self._dead: subprocess.Popen[bytes] | None = None
 
     @property
     def pid(self) -> int | None:
@@ -69,6 +70,8 @@ class ChildProcess:
         if self._restarting is not None:
             self._restarting.cancel()
             await asyncio.wait({self._restarting})
+        # The task may have been cancelled before it began.
+        self._bury()
         if self._process is not None:
             await self._end(self._process, within=END_WITHIN_S)
 
@@ -128,22 +131,27 @@ class ChildProcess:
         loop.remove_writer(writer)
 
     def _restart(self) -> None:
-        dead, self._process = self._process, None
-        if dead is not None:
-            self._deafen(dead)
+        self._dead, self._process = self._process, None
+        if self._dead is not None:
+            self._deafen(self._dead)
         self._backlog.clear()
-        self._restarting = asyncio.get_running_loop().create_task(self._replace(dead), name="keeper-restart")
+        self._restarting = asyncio.get_running_loop().create_task(self._replace(), name="keeper-restart")
 
-    async def _replace(self, dead: subprocess.Popen[bytes] | None) -> None:
+    async def _replace(self) -> None:
         """Start another at once, and ever more slowly when they die of their start."""
         self._deaths = 0 if now() - self._started > SETTLED_AFTER_S else self._deaths + 1
-        code = None if dead is None else _buried(dead)
+        code = self._bury()
         log.warning("keeper_restarted", exit_code=code, deaths=self._deaths)
         if self._deaths > 1:
             await asyncio.sleep(
                 min(RESTART_AFTER_S_MAX, RESTART_AFTER_S * 2 ** min(self._deaths, DOUBLED_MAX))
             )
         self._spawn()
+
+    def _bury(self) -> int | None:
+        """Return the exit code of the process that has died, if one has that was not waited for."""
+        dead, self._dead = self._dead, None
+        return None if dead is None else _buried(dead)
 
     async def _end(self, process: subprocess.Popen[bytes], *, within: float) -> int:
         """Close the pipes of a process, wait for its end, and kill it if it does not come."""

@@ -165,3 +165,17 @@ async def test_however_often_it_has_died_another_one_follows_though_tools_have_t
     finally:
         gate.set()
         await asyncio.gather(*taken)
+
+
+async def test_one_that_has_died_is_waited_for_though_nobody_replaces_it_any_more(start: Start) -> None:
+    child = start(ECHO)
+    pid = child.pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # noqa: ASYNC222 - the loop must not hear of it yet
+    # The loop hears of its death, and it is closed before anything else happens.
+    child._read()
+    assert child.pid is None
+    await child.aclose()
+    with pytest.raises(ChildProcessError):
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # noqa: ASYNC222 - it returns at once
