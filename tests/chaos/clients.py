@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import random
+from collections import defaultdict
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -36,6 +37,7 @@ OPERATIONS: Final[Mapping[str, int]] = {
     "stop run": 8,
     "stop thread": 6,
     "answer": 12,
+    "replay": 6,
     "look": 5,
 }
 
@@ -56,6 +58,7 @@ class Desk:
     asked: list[Asked] = field(default_factory=list, init=False)
     failures: list[str] = field(default_factory=list, init=False)
     runs: dict[str, str] = field(default_factory=dict, init=False)
+    earlier: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list), init=False)
     closing: bool = field(default=False, init=False)
 
     def agent(self, thread: str) -> str:
@@ -90,6 +93,7 @@ class Desk:
         asked.status, asked.answer = answer.status_code, answer.json()
         if asked.accepted and asked.answer.get("run"):
             self.runs[asked.thread] = asked.answer["run"]
+            self.earlier[asked.thread].append(asked.answer["run"])
         return asked
 
     async def get(self, http: httpx.AsyncClient, dice: random.Random, path: str) -> Json:
@@ -151,6 +155,8 @@ class Client:
                 await self._chase(http, thread)
             case "twice":
                 await self._twice(http, thread)
+            case "replay":
+                await self._replay(http, thread)
             case _:
                 script = drawn(self._dice, STEPS)
                 await self.send(http, thread, script, on_busy=operation)
@@ -211,6 +217,12 @@ class Client:
             return
         body = {"wait": self._dice.choice((0.0, 0.5, 1.0))}
         await self._ask(http, "stop run", thread, f"/v1/runs/{run}/stop", body, run=run)
+
+    async def _replay(self, http: httpx.AsyncClient, thread: str) -> None:
+        """Run the newest run again, or one of those before it."""
+        if known := self._desk.earlier[thread]:
+            run = self._dice.choice((known[-1], known[-1], self._dice.choice(known)))
+            await self._ask(http, "replay", thread, f"/v1/runs/{run}/replay", {}, run=run)
 
     async def _ask(
         self, http: httpx.AsyncClient, op: str, thread: str, path: str, body: Any, run: str | None = None

@@ -11,7 +11,9 @@ It believes the witness and the clients. Our own tables are read only to compare
   (`BEGIN_AFTER_RECORD_S`): so late a call may begin after a stop of its run was acknowledged, and after the first call
   of a later attempt, beside which it may not run unless one of the above holds;
 - a message that a run consumed just before it failed or was stopped is first shown to the model by a later run;
-- a `reject` meets a busy thread, an answer comes too late, a stop comes before the first message of its thread.
+- a request does not show what a replay has left out of the history;
+- a `reject` or a replay meets a busy thread, a replay a run that has not ended or never began; an answer comes too
+  late, a stop comes before the first message of its thread.
 """
 
 from collections import Counter
@@ -41,6 +43,7 @@ RULES: Final[dict[str, Rule]] = {
     "no write of a zombie": rules_facts.signed,
     "exactly one end per run": rules_facts.one_end,
     "every request is settled once": rules_facts.answered_once,
+    "a replay is one run that names its origin": rules_facts.replayed_once,
     "facts of a run stand within its attempts": rules_facts.within_attempts,
     "facts are gap-free for every watcher and equal to the table": rules_facts.watched,
     "live frames never go back": rules_facts.live_forward,

@@ -10,6 +10,7 @@ Breach = tuple[str, str]
 REFUSALS: Final[Mapping[str, frozenset[str]]] = {
     "send reject": frozenset({"thread_busy"}),
     "answer": frozenset({"already_answered", "request_closed"}),
+    "replay": frozenset({"thread_busy", "not_replayable"}),
 }
 REFUSED: Final = 409
 # Who stops a thread before anybody has sent to it is told that there is none.

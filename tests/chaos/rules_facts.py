@@ -87,6 +87,22 @@ def answered_once(evidence: Evidence) -> Iterator[Breach]:
                 yield asked.thread, f"{asked.answer} was told, {decided.get(asked.answer['request'])} stands"
 
 
+def replayed_once(evidence: Evidence) -> Iterator[Breach]:
+    """A replay that was accepted is one run, which names its origin and comes after the origin's end."""
+    for thread, facts in evidence.facts.items():
+        made = Counter(fact["run"] for fact in facts if fact["data"]["fact"] == "run_replayed")
+        ended: set[str] = set()
+        for fact in facts:
+            if fact["data"]["fact"] == "run_ended":
+                ended.add(fact["run"])
+            elif fact["data"]["fact"] == "run_replayed" and fact["data"]["origin"] not in ended:
+                yield thread, f"{_named(fact)} repeats one that had not ended"
+        told = [asked for asked in evidence.asked if asked.op == "replay" and asked.accepted]
+        for asked in (one for one in told if one.thread == thread):
+            if made[asked.answer["run"]] != 1 or asked.answer["origin"] != asked.run:
+                yield thread, f"{asked.answer} was told, and stands {made[asked.answer['run']]} times"
+
+
 def within_attempts(evidence: Evidence) -> Iterator[Breach]:
     """A run's own facts stand between the begin and the close of one of its attempts, and none after its end."""
     for thread, facts in evidence.facts.items():

@@ -34,7 +34,8 @@ def _models(evidence: Evidence) -> dict[str, list[Work]]:
 def consumed_once(evidence: Evidence) -> Iterator[Breach]:
     """No request shows a message twice, and the last request of its thread shows it, unless it was returned.
 
-    A reply to a paused run reaches the model as a result of its calls, or not at all if that run ended before.
+    A reply to a paused run reaches the model as a result of its calls, or not at all if that run ended before. What a
+    replay has left out is not shown any more.
     """
     models = _models(evidence)
     for thread, calls in models.items():
@@ -43,9 +44,42 @@ def consumed_once(evidence: Evidence) -> Iterator[Breach]:
                 if count > 1:
                     yield thread, f"{tag} is shown {count} times in request {call.call} of run {call.run}"
     last = {thread: calls[-1].tags for thread, calls in models.items()}
+    left_out = {thread: replayed_away(facts) for thread, facts in evidence.facts.items()}
     for tag, asked in _accepted(evidence).items():
-        if wrong := _unlike(asked, evidence.messages.get(tag, {}), tag in last.get(asked.thread, ())):
+        shown, left = tag in last.get(asked.thread, ()), left_out.get(asked.thread, frozenset())
+        if asked.answer.get("message") in left:
+            wrong = "is shown though a replay has left it out" if shown else ""
+        else:
+            wrong = _unlike(asked, evidence.messages.get(tag, {}), shown)
+        if wrong:
             yield asked.thread, f"{tag} was accepted ({asked.answer}), and {wrong}"
+
+
+def replayed_away(facts: Sequence[Json]) -> frozenset[str]:
+    """Return the messages that were delivered to a branch of the history which replays have left.
+
+    A replay goes on from where its origin stood when it had taken in what it began with, as the facts behind its
+    `run_started` tell.
+    """
+    delivered: set[str] = set()
+    visible: list[str] = []
+    begun: dict[str, list[str]] = {}
+    beginning: str | None = None
+    for fact in facts:
+        data, run = fact["data"], fact["run"]
+        if data["fact"] == "run_replayed":
+            visible = list(begun[data["origin"]])
+            begun[run] = list(visible)
+        elif data["fact"] == "run_started" and run not in begun:
+            beginning, begun[run] = run, list(visible)
+        elif data["fact"] == "message_delivered":
+            delivered.add(data["message"])
+            visible.append(data["message"])
+            if run == beginning:
+                begun[run] = list(visible)
+        elif run == beginning:
+            beginning = None
+    return frozenset(delivered - set(visible))
 
 
 def _unlike(asked: Asked, message: Json, shown: bool) -> str:

@@ -174,6 +174,14 @@ def of_nobody(e: Evidence) -> None:
     replaced(e, 9, run=None, data={"fact": "tool_called", "call_id": "call-2"})
 
 
+def replayed_by_nobody(e: Evidence) -> None:
+    answer = {"run": "r2", "origin": "r1"}
+    e.asked = [
+        *e.asked,
+        Asked(op="replay", thread=T, run="r1", began=2.0, ended=2.1, status=202, answer=answer),
+    ]
+
+
 def settled_twice(e: Evidence) -> None:
     for seq in (2, 3):
         replaced(e, seq, data={"fact": "request_answered", "request": "q", "by": "p", "decision": "reply"})
@@ -263,6 +271,7 @@ LIES: list[tuple[Callable[[Evidence], None], str]] = [
     (stop_forgotten, "an acknowledged stop ends the run as stopped"),
     (zombie, "no write of a zombie"),
     (two_ends, "exactly one end per run"),
+    (replayed_by_nobody, "a replay is one run that names its origin"),
     (settled_twice, "every request is settled once"),
     (after_the_end, "facts of a run stand within its attempts"),
     (of_nobody, "facts of a run stand within its attempts"),
@@ -295,6 +304,55 @@ def test_each_lie_is_found(lie: Callable[[Evidence], None], rule: str) -> None:
 
 def test_every_rule_has_a_lie() -> None:
     assert {rule for _, rule in LIES} == set(RULES)
+
+
+def replayed() -> Evidence:
+    """The first run again, when the second has ended: what the second consumed is left out."""
+    evidence = honest()
+    more = [
+        fact(14, "message_delivered", "r2", NEW, message="m-b"),
+        fact(15, "run_replayed", "r3", NEW, origin="r1", checkpoint="r1.1"),
+        fact(16, "run_started", "r3", NEW + 1),
+        fact(17, "attempt_closed", "r3", NEW + 1, outcome="completed"),
+        fact(18, "run_ended", "r3", NEW + 1, status="completed"),
+    ]
+    # The second run takes its message in before it ends.
+    order = [*FACTS[:10], more[0], *FACTS[10:], *more[1:]]
+    facts = [{**copy.deepcopy(one), "seq": seq} for seq, one in enumerate(order, 1)]
+    evidence.facts = {T: facts}
+    evidence.seen[0].facts = copy.deepcopy(facts)
+    evidence.seen[0].arrived = [float(one["seq"]) for one in facts]
+    answer = {"run": "r3", "origin": "r1", "seq": 15, "thread": T}
+    asked = Asked(op="replay", thread=T, run="r1", began=6.0, ended=6.1, tries=1, status=202, answer=answer)
+    evidence.asked = [*evidence.asked, asked]
+    again = call("model", "r3", NEW + 1, 12, 7.0, 7.5, tags=["a"], told=[], signs=[])
+    evidence.events = [*evidence.events, *again]
+    return evidence
+
+
+def test_what_a_replay_has_left_out_is_shown_no_more() -> None:
+    evidence = replayed()
+    assert judged(evidence) == []
+    shown = call("model", "r3", NEW + 1, 12, 7.6, 7.7, tags=["a", "b"], told=[], signs=[])
+    evidence.events = [*evidence.events, *shown]
+    [found] = judged(evidence)
+    assert (found.rule, "left it out" in found.detail) == (
+        "every accepted message is consumed once or returned",
+        True,
+    )
+
+
+def test_a_replay_is_one_run_that_names_an_origin_which_has_ended() -> None:
+    rule = "a replay is one run that names its origin"
+    evidence = replayed()
+    evidence.asked[-1].answer["run"] = "r2"
+    assert rule in {found.rule for found in judged(evidence)}
+    evidence = replayed()
+    evidence.asked[-1].answer["origin"] = "r2"
+    assert rule in {found.rule for found in judged(evidence)}
+    evidence = replayed()
+    replaced(evidence, 8, data={"fact": "noted"})
+    assert rule in {found.rule for found in judged(evidence)}
 
 
 def test_a_thawed_process_may_end_what_it_was_doing_but_not_for_long() -> None:
