@@ -3,8 +3,8 @@
 import asyncio
 import signal
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -22,7 +22,7 @@ from threadhold.adapters.bootstrap import (
     running_worker,
     worker_id,
 )
-from threadhold.adapters.embedded import EmbeddedError, Revival, Servers, start_servers
+from threadhold.adapters.embedded import EmbeddedError, Revival, Servers, start_postgres, start_servers
 from threadhold.adapters.http.app import create_api
 from threadhold.adapters.http.auth import Authenticate, bearer, local_principal
 from threadhold.adapters.http.gate import LOOPBACK
@@ -76,11 +76,10 @@ async def embedded_servers(
         Path(settings.state),
         database_url=settings.database_url,
         redis_url=settings.redis_url,
-        progress=lambda line: log.info("embedded", step=line),
+        progress=_log_step,
     )
     with servers:
-        if servers.attached:
-            log.info("embedded_attached", owner_pid=servers.owner_pid)
+        _log_owner(servers)
         urls = {"database_url": servers.database_url, "redis_url": servers.redis_url}
         keeping = asyncio.create_task(_keep_alive(servers, ending), name="embedded")
         try:
@@ -90,6 +89,28 @@ async def embedded_servers(
             await asyncio.wait({keeping})
             if not keeping.cancelled() and (gave_up := keeping.exception()):
                 raise gave_up
+
+
+@contextmanager
+def embedded_postgres(settings: Settings) -> Iterator[Settings]:
+    """Start Postgres if none was named, or attach to that of another process, for a command that needs no Redis.
+
+    Raises:
+        EmbeddedError: it cannot be had.
+    """
+    state = Path(settings.state)
+    with start_postgres(state, database_url=settings.database_url, progress=_log_step) as servers:
+        _log_owner(servers)
+        yield settings.model_copy(update={"database_url": servers.database_url})
+
+
+def _log_step(line: str) -> None:
+    log.info("embedded", step=line)
+
+
+def _log_owner(servers: Servers) -> None:
+    if servers.attached:
+        log.info("embedded_attached", owner_pid=servers.owner_pid)
 
 
 async def _keep_alive(servers: Servers, ending: asyncio.Event) -> None:
@@ -215,7 +236,7 @@ async def migrate(settings: Settings) -> list[str]:
     Raises:
         EmbeddedError, Unavailable, ChangedMigration.
     """
-    async with embedded_servers(settings, asyncio.Event()) as (ready, _):
+    with embedded_postgres(settings) as ready:
         return await migrate_database(ready)
 
 
@@ -225,7 +246,7 @@ async def audit(settings: Settings) -> list[dict[str, Any]]:
     Raises:
         EmbeddedError, Unavailable.
     """
-    async with embedded_servers(settings, asyncio.Event()) as (ready, _):
+    with embedded_postgres(settings) as ready:
         if settings.database_url is None:
             await migrate_database(ready)
         return await audit_database(ready)

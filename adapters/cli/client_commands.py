@@ -9,14 +9,12 @@ import typer
 
 from threadhold.adapters.cli.chat import Chat, agent_or_only
 from threadhold.adapters.cli.connected import AsJson, Url, with_client
-from threadhold.adapters.cli.deciding import options
 from threadhold.adapters.cli.failure import FAILED, OK
+from threadhold.adapters.cli.following import follow
 from threadhold.adapters.cli.lines import Lines, stdin_text
-from threadhold.adapters.cli.program import program
 from threadhold.adapters.cli.terminal import Terminal
 from threadhold.adapters.cli.trace import trace_line
-from threadhold.adapters.cli.view import ChatView
-from threadhold.adapters.client import Client, ClientError
+from threadhold.adapters.client import Client
 from threadhold.runner.content import checked_kinds
 from threadhold.runner.errors import InvalidInput
 from threadhold.runner.records import OnBusy, Receipt, StopReceipt, Until, WatchKind
@@ -73,7 +71,7 @@ def send(
         receipt = await client.send(thread, content, agent=whom, key=key, on_busy=on_busy)
         terminal.record({"receipt": asdict(receipt)})
         _explain(terminal, receipt, wait=wait)
-        return await _answer(client, terminal, receipt.thread, content) if wait else OK
+        return await _answer(client, terminal, receipt, content) if wait else OK
 
     with_client(url, deliver)
 
@@ -87,24 +85,17 @@ def _explain(terminal: Terminal, receipt: Receipt, *, wait: bool) -> None:
         terminal.note("no worker has this agent now; the message is kept and waits for one")
 
 
-async def _answer(client: Client, terminal: Terminal, thread: str, content: str) -> int:
-    """Print the thread until it is idle, and return the exit code."""
-    view = ChatView()
-    view.expect(content)
-    try:
-        async with aclosing(client.watch(thread, until="idle")) as frames:
-            async for watched in frames:
-                terminal.record(watched.fields)
-                pieces = view.feed(watched.frame)
-                for piece in [] if terminal.as_json else pieces:
-                    terminal.piece(piece)
-    except ClientError:
-        terminal.end_line()
-        terminal.note(f"the message is kept; to go on: {program()} tail {thread}")
-        raise
-    for asked in view.open.values():
-        terminal.note(f"to answer: {program()} answer {asked.id} {options(asked.kind)}")
-    return FAILED if view.failed else OK
+async def _answer(client: Client, terminal: Terminal, receipt: Receipt, content: str) -> int:
+    """Print the thread from the message on."""
+    return await follow(
+        client,
+        terminal,
+        receipt.thread,
+        seq=receipt.seq,
+        kept="the message is kept",
+        said=content,
+        in_progress=receipt.disposition in ("steered", "queued"),
+    )
 
 
 def tail(

@@ -11,6 +11,7 @@ from threadhold.adapters.settings import Settings
 
 Url = Annotated[str | None, typer.Option(help="The API; default THREADHOLD_URL or http://127.0.0.1:8000.")]
 Limit = Annotated[int, typer.Option(min=1, max=100, help="The newest so many.")]
+AtMost = Annotated[int | None, typer.Option("--limit", min=1, help="At most so many; without it, all.")]
 AsJson = Annotated[
     bool, typer.Option("--json", help="One JSON object per line on stdout, errors as JSON on stderr.")
 ]

@@ -12,6 +12,7 @@ from threadhold.adapters.cli import (
     operator_commands,
     process_commands,
     ps_command,
+    tries_commands,
 )
 from threadhold.adapters.cli.failure import EXIT_CODES, INTERRUPTED, failure_of
 from threadhold.adapters.cli.terminal import Terminal
@@ -28,6 +29,7 @@ client_commands.register(app)
 ps_command.register(app)
 operator_commands.register(app)
 inspection_commands.register(app)
+tries_commands.register(app)
 mcp_command.register(app)
 
 

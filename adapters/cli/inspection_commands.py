@@ -8,23 +8,28 @@ import typer
 
 from threadhold.adapters.cli import tables
 from threadhold.adapters.cli.board import Seen, run_records
-from threadhold.adapters.cli.connected import AsJson, Limit, Url, with_client
+from threadhold.adapters.cli.connected import AsJson, AtMost, Limit, Url, with_client
 from threadhold.adapters.cli.failure import OK
 from threadhold.adapters.cli.looking import reasons, utc_now
-from threadhold.adapters.cli.outline import heading, run_lines, thread_lines
+from threadhold.adapters.cli.outline import (
+    checkpoint_lines,
+    execution_lines,
+    heading,
+    run_lines,
+    thread_lines,
+)
 from threadhold.adapters.cli.program import program
 from threadhold.adapters.cli.terminal import Terminal
 from threadhold.adapters.cli.trace import fact_line
 from threadhold.adapters.cli.transcript import transcript
 from threadhold.adapters.client import Client, ClientError
 from threadhold.adapters.reviews import all_of
-from threadhold.runner.records import Access, Member, Request, Thread
+from threadhold.runner.records import Access, Member, Request
 
 LAST_FACTS: Final = 10
 _NOT_FOUND: Final = 404
 
 TheThread = Annotated[str, typer.Argument(metavar="THREAD", help="The thread.")]
-AtMost = Annotated[int | None, typer.Option("--limit", min=1, help="At most so many; without it, all.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -59,28 +64,39 @@ def threads(
 
 
 def show(
-    id: Annotated[str, typer.Argument(metavar="ID", help="A thread or a run.")],
+    id: Annotated[str, typer.Argument(metavar="ID", help="An execution, a thread, a run or a checkpoint.")],
     as_json: AsJson = False,
     url: Url = None,
 ) -> None:
-    """Show a thread with its members, its newest run and its last facts, or a run with all it did and waits for."""
+    """Show an execution, a thread, a run or a checkpoint, with what belongs to it.
+
+    Of an execution: its threads with their runs; of a thread: its members, newest run and last facts; of a run: all it
+    did and waits for.
+    """
     terminal = Terminal(as_json=as_json)
 
     async def look(client: Client) -> int:
-        try:
-            thread = await client.thread(id)
-        except ClientError as error:
-            if error.status != _NOT_FOUND:
-                raise
-            await _show_run(client, terminal, id)
-        else:
-            await _show_thread(client, terminal, thread)
-        return OK
+        for shown in [_show_checkpoint] if _is_checkpoint(id) else [_show_thread, _show_run, _show_execution]:
+            try:
+                await shown(client, terminal, id)
+            except ClientError as error:
+                if error.status != _NOT_FOUND:
+                    raise
+            else:
+                return OK
+        text = f"there is no execution, thread, run or checkpoint {id!r} that you may see"
+        raise ClientError("not_found", text, status=_NOT_FOUND)
 
     with_client(url, look)
 
 
-async def _show_thread(client: Client, terminal: Terminal, thread: Thread) -> None:
+def _is_checkpoint(id: str) -> bool:
+    """Tell whether an id is one of a checkpoint: the run's, a dot, and a number."""
+    return "." in id
+
+
+async def _show_thread(client: Client, terminal: Terminal, id: str) -> None:
+    thread = await client.thread(id)
     now = utc_now()
     terminal.record({"thread": asdict(thread)})
     for line in thread_lines(thread, now):
@@ -99,20 +115,10 @@ async def _show_thread(client: Client, terminal: Terminal, thread: Thread) -> No
 
 
 async def _show_run(client: Client, terminal: Terminal, id: str) -> None:
-    try:
-        # In this order each has all that the one before belongs to, also while the run goes on.
-        calls = [
-            call async for call in all_of(lambda after, limit: client.calls(id, after=after, limit=limit))
-        ]
-        steps = [
-            step async for step in all_of(lambda after, limit: client.steps(id, after=after, limit=limit))
-        ]
-        why = await client.why(id)
-    except ClientError as error:
-        if error.status != _NOT_FOUND:
-            raise
-        text = f"there is no thread and no run {id!r} that you may see"
-        raise ClientError(error.code, text, status=error.status) from None
+    # In this order each has all that the one before belongs to, also while the run goes on.
+    calls = [call async for call in all_of(lambda after, limit: client.calls(id, after=after, limit=limit))]
+    steps = [step async for step in all_of(lambda after, limit: client.steps(id, after=after, limit=limit))]
+    why = await client.why(id)
     now = utc_now()
     asked = [request for request in why.requests if request.status == "open"]
     for record in run_records(Seen(runs=[why.run], known={why.run.id: why}, at=now)):
@@ -123,6 +129,30 @@ async def _show_run(client: Client, terminal: Terminal, id: str) -> None:
     for line in run_lines(why, steps, calls, now):
         terminal.line(*line)
     _list_requests(terminal, asked, now)
+
+
+async def _show_execution(client: Client, terminal: Terminal, id: str) -> None:
+    tree = await client.execution(id)
+    terminal.record({"execution": asdict(tree.execution), "cut_short": tree.cut_short})
+    for each in tree.threads:
+        terminal.record({"thread": asdict(each.thread)})
+        for below in each.runs:
+            terminal.record({"run": asdict(below.run)})
+            asked = [request for request in below.requests if request.status == "open"]
+            for name, items in (("attempt", below.attempts), ("request", asked)):
+                for item in items:
+                    terminal.record({name: asdict(item)})
+    for line in execution_lines(tree, utc_now()):
+        terminal.line(*line)
+    if tree.cut_short:
+        terminal.note("there is more than this; `show` a thread or a run of it")
+
+
+async def _show_checkpoint(client: Client, terminal: Terminal, id: str) -> None:
+    checkpoint = await client.checkpoint(id)
+    terminal.record({"checkpoint": asdict(checkpoint)})
+    for line in checkpoint_lines(checkpoint, utc_now()):
+        terminal.line(*line)
 
 
 def _list_requests(terminal: Terminal, asked: list[Request], now: datetime) -> None:
@@ -159,13 +189,18 @@ async def _print_facts(
         terminal.line(fact_line(fact))
 
 
-def history(thread: TheThread, limit: AtMost = None, as_json: AsJson = False, url: Url = None) -> None:
-    """Print what the model of a thread was shown and has said."""
+def history(
+    id: Annotated[str, typer.Argument(metavar="THREAD|CHECKPOINT", help="The thread, or a position in it.")],
+    limit: AtMost = None,
+    as_json: AsJson = False,
+    url: Url = None,
+) -> None:
+    """Print what the model of a thread was shown and has said, to the last, or as it stood at a checkpoint."""
     terminal = Terminal(as_json=as_json)
 
     async def look(client: Client) -> int:
-        pages = all_of(lambda behind, size: client.history(thread, after=behind, limit=size), most=limit)
-        async for message in pages:
+        page = client.history_at if _is_checkpoint(id) else client.history
+        async for message in all_of(lambda behind, size: page(id, after=behind, limit=size), most=limit):
             terminal.record({"message": message})
             for piece in () if as_json else transcript(message):
                 terminal.piece(piece)

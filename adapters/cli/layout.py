@@ -19,23 +19,30 @@ INDENT: Final = 2
 Rows = Sequence[Sequence[str]]
 
 
-def laid_out(columns: Sequence[str], rows: Rows, width: int) -> RenderableType:
-    """Return rows below their headings; only the last column is folded, so that ids and times can be copied.
+def laid_out(columns: Sequence[str], rows: Rows, width: int, *, cut: bool = False) -> RenderableType:
+    """Return rows below their headings; only the last column is folded, or cut, so that ids and times can be copied.
 
     Where that leaves it no room, each row is its first cell, and below it the others with their headings.
     """
     widths = [max(map(cell_len, cells)) for cells in zip(columns, *rows, strict=True)]
     room = width - sum(widths[:-1]) - GAP * (len(columns) - 1)
-    return _table(columns, rows) if room >= min(widths[-1], ROOM_MIN) else _blocks(columns, rows)
+    return (
+        _table(columns, rows, room if cut else None)
+        if room >= min(widths[-1], ROOM_MIN)
+        else _blocks(columns, rows)
+    )
 
 
-def _table(columns: Sequence[str], rows: Rows) -> Table:
+def _table(columns: Sequence[str], rows: Rows, cut_at: int | None) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in columns[:-1]:
         table.add_column(name, no_wrap=True)
     table.add_column(columns[-1], overflow="fold")
     for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
+        cells = [Text(cell) for cell in row]
+        if cut_at is not None:
+            cells[-1].truncate(cut_at, overflow="ellipsis")
+        table.add_row(*cells)
     return table
 
 

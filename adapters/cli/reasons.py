@@ -35,6 +35,8 @@ def sentences(why: Why, now: datetime) -> list[str]:
 def _head(why: Why, now: datetime) -> Iterator[str]:
     run = why.run
     yield f"Run {run.id} of agent {run.agent}, for {run.principal}, on thread {run.thread}."
+    if run.replay_of is not None:
+        yield f"It is a replay of run {run.replay_of}, from {run.replay_from}."
     if run.ended_at is not None:
         yield _ended(run, now)
     elif run.status is RunStatus.PAUSED:

@@ -1,4 +1,4 @@
-"""Runs, threads, members, requests and workers as rows of a table. Pure."""
+"""Executions, runs, checkpoints, threads, members, requests and workers as rows of a table. Pure."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -6,7 +6,9 @@ from datetime import datetime
 from typing import Final
 
 from threadhold.adapters.cli.durations import brief, since
-from threadhold.adapters.cli.view import call_text
+from threadhold.adapters.cli.view import call_text, short
+from threadhold.runner.checkpoints import Checkpoint
+from threadhold.runner.executions import Execution
 from threadhold.runner.machine import RunStatus, is_active
 from threadhold.runner.records import Member, Request, Run, Thread, Why, WorkerRecord
 
@@ -15,13 +17,40 @@ REQUEST_COLUMNS: Final = ("REQUEST", "KIND", "AGE", "FOR", "ASKS")
 WORKER_COLUMNS: Final = ("WORKER", "RUNS", "SEEN", "HOST", "PID", "AGENTS", "STATE")
 THREAD_COLUMNS: Final = ("THREAD", "AGENT", "OWNER", "STATE", "CHANGED", "TITLE")
 MEMBER_COLUMNS: Final = ("MEMBER", "MAY", "LET IN BY", "SINCE")
+EXECUTION_COLUMNS: Final = ("EXECUTION", "AGENT", "FOR", "STATUS", "AGE", "MISSION")
+CHECKPOINT_COLUMNS: Final = ("CHECKPOINT", "ATTEMPT", "MESSAGES", "ENDS IN", "REQUESTS", "SEQ", "AGE")
+MISSION_CHARS_MAX: Final = 160
 NO_WORKER: Final = "no worker has this agent"
 
 
 def run_row(run: Run, why: Why | None, now: datetime) -> Sequence[str]:
     """Return a run as a row; `why` is known of runs that had not ended when they were listed."""
     age = since(run.created_at, now)
-    return run.id, run.agent, run.principal, run.status.value, str(run.attempt), age, where(run, why)
+    told = ", ".join(part for part in (where(run, why), replay_of(run)) if part)
+    return run.id, run.agent, run.principal, run.status.value, str(run.attempt), age, told
+
+
+def replay_of(run: Run) -> str:
+    """Return which run this one repeats, if it does."""
+    return f"replay of {run.replay_of}" if run.replay_of else ""
+
+
+def execution_row(execution: Execution, now: datetime) -> Sequence[str]:
+    """Return an execution as a row, with as much of its mission as a line may have."""
+    age, mission = since(execution.created_at, now), short(execution.mission, MISSION_CHARS_MAX)
+    status = execution.status.value
+    return execution.id, execution.agent, execution.principal, status, age, mission
+
+
+def checkpoint_row(checkpoint: Checkpoint, now: datetime) -> Sequence[str]:
+    """Return a checkpoint as a row; its requests are those that were open there."""
+    counts = (
+        str(checkpoint.attempt),
+        str(checkpoint.messages),
+        checkpoint.ends_in,
+        str(len(checkpoint.requests)),
+    )
+    return checkpoint.id, *counts, str(checkpoint.seq), since(checkpoint.at, now)
 
 
 def where(run: Run, why: Why | None) -> str:

@@ -79,13 +79,26 @@ class Terminal:
         if not self.as_json:
             self._out.print(Text(printable(text), style=style))
 
-    def table(self, columns: Sequence[str], rows: Rows) -> None:
-        """Print rows below their headings for people: as wide as they are in a pipe, fitted at a terminal."""
+    def table(self, columns: Sequence[str], rows: Rows, *, cut: bool = False) -> None:
+        """Print rows below their headings for people: as wide as they are in a pipe, fitted at a terminal.
+
+        Args:
+            columns: the headings.
+            rows: a cell for each of them.
+            cut: the last cell of a row may be cut to fit, rather than be folded.
+        """
         if self.as_json:
             return
-        # Without a person there is no width to keep to, and a folded id is of no use to a program.
-        out = self._out if self.is_tty else Console(width=WIDTH_MAX, highlight=False)
-        out.print(laid_out(columns, _safe(rows), out.width), soft_wrap=False)
+        if self.is_tty:
+            self._out.print(laid_out(columns, _safe(rows), self._out.width, cut=cut), soft_wrap=False)
+            return
+        # Without a person there is no width to keep to, and a folded id is of no use to a program, nor are cells filled
+        # with blanks to the end of the line.
+        wide = Console(width=WIDTH_MAX, highlight=False)
+        with wide.capture() as printed:
+            wide.print(laid_out(columns, _safe(rows), WIDTH_MAX), soft_wrap=False)
+        for line in printed.get().removesuffix("\n").split("\n"):
+            self._out.print(Text(line.rstrip()))
 
     @contextmanager
     def live(self, columns: Sequence[str]) -> Iterator[Callable[[Rows, Callable[[int], str], str], None]]:

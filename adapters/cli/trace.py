@@ -13,8 +13,12 @@ _FIRST: Final = {
     "request_answered": ("by", "decision", "tool", "args", "value", "reason", "request"),
     "attempt_closed": ("attempt", "outcome", "cause", "text", "worker"),
     "run_ended": ("status", "reason", "error"),
+    "run_replayed": ("by", "origin", "checkpoint"),
+    "member_changed": ("by", "member", "access", "before"),
     "draft": ("name",),
 }
+# What says something where it is null: who may do nothing any more was let out.
+_TELLING: Final = frozenset({("member_changed", "access")})
 _STYLES: Final = {"fact": "bold", "gap": "yellow", "end": "green", "draft": "cyan"}
 
 
@@ -27,7 +31,10 @@ def trace_line(frame: Frame) -> tuple[str, str] | None:
     said = data.pop("fact", None) or data.pop("event_kind", None)
     name = str(frame.kind if frame.kind == "draft" else said or frame.kind)
     first = {key: data[key] for key in _FIRST.get(name, ()) if key in data}
-    detail = _detail(first | data)
+    told = {
+        key: value for key, value in (first | data).items() if value is not None or (name, key) in _TELLING
+    }
+    detail = _detail(told)
     text = f"{frame.at[11:23]:12} {place:>8} {name:18} {detail}"
     return text.rstrip()[:WIDTH_MAX], _STYLES.get(frame.kind, "dim")
 
@@ -64,5 +71,5 @@ def _plain(data: dict[str, Any]) -> str:
     return " ".join(
         f"{name}={json.dumps(value, ensure_ascii=False, default=str)}"
         for name, value in data.items()
-        if value not in (None, {}, [])
+        if value not in ({}, [])
     )

@@ -44,9 +44,12 @@ class ChatView:
         self._deferred: set[str] = set()
         self._open_line = False
         self._shown = ""
+        # Of the response in progress, what came before the reader was there: shown only if it goes on.
+        self._held = ""
         self._lost = False
         self._answered_seq = 0
         self._facts: dict[str, Callable[[Frame], list[Piece]]] = {
+            "run_replayed": self._run_replayed,
             "message_accepted": self._message_accepted,
             "message_returned": self._message_returned,
             "run_started": self._run_started,
@@ -91,11 +94,19 @@ class ChatView:
             case "gap":
                 self._lost = True
             case "attempt":
-                self._shown, self._lost = "", False
+                self._begin_anew()
                 return self.close()
             case "head" | "end":
                 self.busy = frame.data.get("state", "busy" if self.busy else "idle") == "busy"
         return []
+
+    def overhear(self, frame: Frame) -> None:
+        """Take in what came before that which is shown: if it is a part of an answer that goes on, it is shown then."""
+        self.feed(frame)
+        self._held, self._shown, self._open_line = self._held + self._shown, "", False
+
+    def _begin_anew(self) -> None:
+        self._shown, self._held, self._lost = "", "", False
 
     def _event(self, frame: Frame) -> list[Piece]:
         # An older seq than the response's own fact: it came late, and the fact has shown its text already.
@@ -116,19 +127,21 @@ class ChatView:
         """A first part starts a response; if one was in progress, the model was asked again."""
         if self._lost and self._shown:
             return []
-        self._lost, self._shown = False, ""
+        self._begin_anew()
         return self.close()
 
     def _text(self, text: str) -> list[Piece]:
         if self._lost or not text:
             return []
+        text, self._held = self._held + text, ""
         self._shown += text
         self._open_line = not text.endswith("\n")
         return [Piece(text, "answer")]
 
     def _model_called(self, frame: Frame) -> list[Piece]:
         text, shown = str(frame.data.get("text") or ""), self._shown
-        self._shown, self._lost, self._answered_seq = "", False, frame.seq
+        self._begin_anew()
+        self._answered_seq = frame.seq
         if text.startswith(shown):
             pieces = self._text(text[len(shown) :])
         elif text.endswith(shown):
@@ -151,6 +164,13 @@ class ChatView:
         reason = frame.data.get("reason") or "the run was stopped"
         return self._line(f"a message was not read ({reason}); send it again if it still matters", "note")
 
+    def _run_replayed(self, frame: Frame) -> list[Piece]:
+        self.busy = True
+        data = frame.data
+        return self._line(
+            f"({data.get('by')} runs {data.get('origin')} again, from {data.get('checkpoint')})", "note"
+        )
+
     def _run_started(self, frame: Frame) -> list[Piece]:
         self.busy, self.failed = True, False
         self._deferred.clear()
@@ -165,7 +185,8 @@ class ChatView:
         """Take text back that was in progress when the run was handed over: it comes anew."""
         if frame.data.get("text") != "withdrawn":
             return []
-        shown, self._shown, self._lost, self._answered_seq = self._shown, "", False, frame.seq
+        shown, self._answered_seq = self._shown, frame.seq
+        self._begin_anew()
         return self._line("(its worker left; what it was saying comes anew)", "note") if shown else []
 
     def _tool_called(self, frame: Frame) -> list[Piece]:
@@ -225,8 +246,8 @@ class ChatView:
         return self._line(f"(paused: the run waits for {what})", "note")
 
     def _run_ended(self, frame: Frame) -> list[Piece]:
-        data, self.busy, self._shown, self._lost = frame.data, False, "", False
-        self._resumed = False
+        data, self.busy, self._resumed = frame.data, False, False
+        self._begin_anew()
         self.open.clear()
         status, reason = data.get("status"), data.get("reason")
         self.failed = status == "failed"

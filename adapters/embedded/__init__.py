@@ -11,7 +11,7 @@ from threadhold.adapters.embedded.errors import (
     StateUnusable,
 )
 from threadhold.adapters.embedded.postgres import EmbeddedPostgres
-from threadhold.adapters.embedded.servers import Revival, Servers, start_servers
+from threadhold.adapters.embedded.servers import Revival, Servers, start_postgres, start_servers
 from threadhold.adapters.embedded.valkey import EmbeddedValkey
 
 __all__ = [
@@ -27,5 +27,6 @@ __all__ = [
     "Servers",
     "StateInUse",
     "StateUnusable",
+    "start_postgres",
     "start_servers",
 ]

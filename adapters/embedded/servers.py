@@ -1,4 +1,4 @@
-"""Both servers for one developer: who comes first starts and owns them, who comes later shares them."""
+"""The servers for one developer: who comes first starts and owns them, who comes later shares them."""
 
 import contextlib
 import json
@@ -150,16 +150,40 @@ def start_servers(
     """
     if database_url is not None and redis_url is not None:
         return Servers(database_url=database_url, redis_url=redis_url)
+    return _started(state, database_url, redis_url, progress, shared=True)
+
+
+def start_postgres(state: Path, *, database_url: str | None, progress: Progress = quiet) -> Servers:
+    """Do as `start_servers` for a command that needs Postgres alone, and that for a moment.
+
+    What it starts is not shared: who comes meanwhile waits for its end, since there would be no Valkey for them.
+    """
+    if database_url is not None:
+        return Servers(database_url=database_url, redis_url="")
+    return _started(state, None, "", progress, shared=False)
+
+
+def _started(
+    state: Path, database_url: str | None, redis_url: str | None, progress: Progress, *, shared: bool
+) -> Servers:
     state = state.absolute()
     prepare_folder(state)
     try:
-        return _own_or_attach(state, FileLock(state / "lock"), database_url, redis_url, progress)
+        return _own_or_attach(
+            state, FileLock(state / "lock"), database_url, redis_url, progress, shared=shared
+        )
     except OSError as error:
         raise StateUnusable(folder=state, reason=why(error)) from error
 
 
 def _own_or_attach(
-    state: Path, lock: FileLock, database_url: str | None, redis_url: str | None, progress: Progress
+    state: Path,
+    lock: FileLock,
+    database_url: str | None,
+    redis_url: str | None,
+    progress: Progress,
+    *,
+    shared: bool,
 ) -> Servers:
     try:
         deadline = time.monotonic() + _ATTACH_S_MAX
@@ -173,14 +197,20 @@ def _own_or_attach(
                 reason = f"its owner has not brought up its servers within {_ATTACH_S_MAX:.0f} s"
                 raise StateInUse(folder=state, reason=reason)
             time.sleep(_POLL_S)
-        return _own(state, lock, database_url, redis_url, progress)
+        return _own(state, lock, database_url, redis_url, progress, shared=shared)
     except BaseException:
         lock.close()
         raise
 
 
 def _own(
-    state: Path, lock: FileLock, database_url: str | None, redis_url: str | None, progress: Progress
+    state: Path,
+    lock: FileLock,
+    database_url: str | None,
+    redis_url: str | None,
+    progress: Progress,
+    *,
+    shared: bool,
 ) -> Servers:
     announcement = state / "servers.json"
     announcement.unlink(missing_ok=True)  # What a killed owner has left.
@@ -202,7 +232,8 @@ def _own(
             redis_url=valkey.url if valkey else None,
             owner_pid=os.getpid(),
         )
-        _announce(announcement, found)
+        if shared:
+            _announce(announcement, found)
     except BaseException:
         servers.stop()
         raise

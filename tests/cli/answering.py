@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
 
 from tests.cli.frames import delta, fact, frame, start
-from tests.http.records import request_of
+from tests.http.records import NOW, request_of
 from tests.http.scripted import ScriptedRunner
 from threadhold.adapters.http.app import create_api
 from threadhold.adapters.http.health import Health
@@ -16,8 +16,10 @@ from threadhold.adapters.http.server import ApiServer, listen
 from threadhold.fanout.cursor import Position
 from threadhold.fanout.frame import Delivery, Frame
 from threadhold.fanout.merge import shows
+from threadhold.runner.checkpoints import Replay
 from threadhold.runner.decisions import Decision, RequestKind
-from threadhold.runner.records import Outcome, Receipt, Request, StopReceipt, WatchKind
+from threadhold.runner.executions import ExecutionReceipt
+from threadhold.runner.records import Fact, Outcome, Page, Receipt, Request, StopReceipt, WatchKind
 from threadhold.runner.service import Runner
 
 ASKS: Final[dict[str, tuple[RequestKind, ...]]] = {
@@ -30,7 +32,8 @@ TOOLS: Final = {"approval": "refund", "question": "which_size"}
 
 @dataclass
 class AnsweringRunner(ScriptedRunner):
-    """Answers "echo: TEXT" to every message; "fail" fails its run, and "wait" is answered only by a stop.
+    """Answers "echo: TEXT" to every message; "fail" fails its run, and "wait" is answered only by a stop, or
+    by "done".
 
     "pay" pauses for an approval, "ask" for an answer, "both" for the two; any message to a paused thread is a reply.
     """
@@ -42,6 +45,11 @@ class AnsweringRunner(ScriptedRunner):
         """Accept a message and put its whole run on the log."""
         receipt = await super().send(thread, content, **given)
         seq = self.seqs.get(receipt.thread, 0)
+        receipt = replace(receipt, seq=seq + 1)
+        if receipt.thread in self.busy and receipt.disposition == "started":
+            receipt = replace(receipt, disposition="steered")
+        if content == "done":
+            self.busy.discard(receipt.thread)
         if asked := self._open(receipt.thread):
             accepted = fact(seq + 1, "message_accepted", message="m", by="local", content=content)
             await self._log(receipt.thread, [accepted])
@@ -75,6 +83,32 @@ class AnsweringRunner(ScriptedRunner):
             for n, each in enumerate(asked)
         ]  # fmt: skip
         return [*opened, fact(seq + len(asked) + 1, "paused", requests=len(asked))]
+
+    async def execute(self, agent: str, mission: str, **given: Any) -> ExecutionReceipt:
+        """Start a thread whose message is the mission."""
+        receipt = await super().execute(agent, mission, **given)
+        sent = await self.send(None, mission, agent=agent, by=given["by"])
+        return replace(receipt, thread=sent.thread, seq=1)
+
+    async def replay(self, run: str, **given: Any) -> Replay:
+        """Put a run that says something else on the log of the newest thread."""
+        receipt = await super().replay(run, **given)
+        thread = list(self.items)[-1]
+        seq = self.seqs.get(thread, 0)
+        begun = fact(seq + 1, "run_replayed", origin=run, checkpoint=receipt.checkpoint, by="local")
+        said = fact(seq + 3, "model_called", text="echo: again")
+        ended = fact(seq + 4, "run_ended", status="completed")
+        await self._log(thread, [begun, fact(seq + 2, "run_started", agent="support"), said, ended])
+        return replace(receipt, thread=thread, seq=seq + 1)
+
+    async def facts(self, thread: str, *, by: Any, after: int = 0, limit: int = 20) -> Page[Fact]:
+        """Return what is on the log."""
+        found = [
+            Fact(seq=one.seq, run=one.run, fence=one.fence, kind=one.data["fact"], data={}, at=NOW)
+            for one in (each.frame for each in self.frames_of[thread])
+            if one.kind == "fact" and one.seq > after
+        ]
+        return Page(items=found[:limit], next=None)
 
     async def answer(self, request: str, decision: Decision, **given: Any) -> Outcome:
         """Answer, and let the run go on when nothing is open any more."""

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
-from pydantic_ai.models.function import FunctionModel
+from pydantic_ai.models.function import FunctionModel, StreamFunctionDef
 
 from tests.http.test_rest_page import answers
 from tests.project.sources import ROOT
@@ -25,6 +25,7 @@ WORKER: Final = "desk"
 class Desk:
     """A running API: where it listens, and the servers below it."""
 
+    answers: StreamFunctionDef = answers
     url: str = ""
     stack: Stack | None = None
     error: BaseException | None = None
@@ -46,7 +47,7 @@ class Desk:
         example = runpy.run_path(str(ROOT / "examples" / "approvals.py"))
         async with AsyncExitStack() as exits:
             exits.push_async_callback(servers.take_back, self.stack)
-            exits.enter_context(example["agent"].override(model=FunctionModel(stream_function=answers)))
+            exits.enter_context(example["agent"].override(model=FunctionModel(stream_function=self.answers)))
             parts = await exits.enter_async_context(open_parts(self.stack.settings(grace=0)))
             worker = running_worker(example["app"], parts, id=worker_id(WORKER), capacity=10)
             await exits.enter_async_context(worker)
@@ -63,9 +64,9 @@ class Desk:
 
 
 @contextmanager
-def open_desk(servers: TestServers) -> Iterator[Desk]:
-    """Serve for the length of a block."""
-    desk = Desk()
+def open_desk(servers: TestServers, answers: StreamFunctionDef = answers) -> Iterator[Desk]:
+    """Serve for the length of a block, with a model that answers so."""
+    desk = Desk(answers)
     thread = threading.Thread(target=desk.run, args=(servers,))
     thread.start()
     try:

@@ -33,6 +33,8 @@ def environment(**more: str) -> dict[str, str]:
     [
         ("threadhold wo", ["worker", "workers"]),
         ("threadhold members t --", ["--add", "--remove", "--json", "--url", "--help"]),
+        ("threadhold exec", ["execute", "executions"]),
+        ("threadhold replay r --", ["--from", "--key", "--wait", "--no-wait", "--json", "--url", "--help"]),
         ("threadhold ps --status pa", ["paused"]),
         ("threadhold send --on-busy q", ["queue"]),
     ],

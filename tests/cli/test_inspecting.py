@@ -78,7 +78,8 @@ def test_a_thread_is_shown_with_members_newest_run_and_last_facts(
     assert (newest.split()[0], "waits for 1 approval" in newest) == (asked["run"], True)
     facts = lines[lines.index("last facts") + 1 :]
     assert [line.split()[1] for line in facts] == [f"#{int(fields['facts']) - 9 + n}" for n in range(10)]
-    assert facts[-1].split()[2] == "paused"
+    assert [line.split()[2] for line in facts[-2:]] == ["paused", "member_changed"]
+    assert facts[-1].endswith('by="local" member="bob" access="read"')
     records = objects(run_cli("show", asked["thread"], "--json").out)
     assert [next(iter(record)) for record in records] == ["thread", "member", "run"] + ["fact"] * 10
     assert records[2]["requests"] == [
@@ -119,11 +120,12 @@ def test_a_run_is_shown_with_attempts_steps_calls_and_open_requests(
     assert (records[0]["run"]["status"], records[-1]["call"]["state"]) == ("completed", "finished")
 
 
-def test_what_is_neither_thread_nor_run_is_not_shown(run_cli: RunCli) -> None:
-    for id in (NOBODY, "nonsense", "../../healthz"):
+def test_what_is_nothing_is_not_shown(run_cli: RunCli) -> None:
+    for id in (NOBODY, f"{NOBODY}.1", "nonsense", "../../healthz"):
         refused = run_cli("show", id, "--json")
         assert (refused.code, refused.out) == (1, "")
-        assert objects(refused.err)[0]["message"] == f"there is no thread and no run {id!r} that you may see"
+        text = f"there is no execution, thread, run or checkpoint {id!r} that you may see"
+        assert objects(refused.err)[0]["message"] == text
 
 
 def test_facts_begin_and_end_where_one_says(run_cli: RunCli, asked: dict[str, Any]) -> None:

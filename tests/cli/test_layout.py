@@ -34,6 +34,14 @@ def test_with_room_it_is_a_table_whose_last_column_is_folded() -> None:
     ]
 
 
+def test_a_last_column_that_may_be_cut_is_not_folded() -> None:
+    narrow = BEFORE + ROOM_MIN
+    assert lines(laid_out(COLUMNS, [ROW], narrow, cut=True), narrow) == [
+        "RUN                                   STATUS  WHERE",
+        "0195f1f0-0000-7000-8000-000000000001  paused  waits for 2 app…",
+    ]
+
+
 def test_without_room_each_row_is_a_block_and_its_id_stays_whole() -> None:
     narrow = BEFORE + ROOM_MIN - 1
     empty = ("0195f1f0-0000-7000-8000-000000000002", "", "nobody")

@@ -83,14 +83,19 @@ def test_the_commands_do_what_the_page_says(
     assert answered.out == f"approved; run {run} goes on\n"
     assert run_cli("tail", paying, "--until-idle").code == 0
 
-    threads, shown, run_shown, facts, history, let_in, members, let_out = done(
-        run_cli, "inspect", THREAD=paying, RUN=run
+    checkpoints = [line["checkpoint"] for line in objects(run_cli("checkpoints", run, "--json").out)]
+    asked_at = next(each["id"] for each in checkpoints if each["requests"])
+    threads, shown, run_shown, listed, at, facts, history, before, let_in, members, let_out = done(
+        run_cli, "inspect", THREAD=paying, RUN=run, CHECKPOINT=asked_at
     )
     assert paying in threads.out
     assert shown.out.startswith(f"thread {paying}\n")
     assert "<- paid 120.00 euros for 17 (4)" in run_shown.out
     assert [line.split()[1] for line in facts.out.splitlines()] == ["#6", "#7", "#8"]
+    assert [line.split()[0] for line in listed.out.splitlines()[1:]] == [each["id"] for each in checkpoints]
+    assert at.out.startswith(f"checkpoint {asked_at}\n")
     assert "<- paid 120.00 euros for 17 (4)" in history.out
+    assert before.out.endswith('-> pay(invoice="17", euros=120, cost_centre="4")\n')
     for told_members in (let_in, members):
         assert told_members.out.splitlines()[1].split()[:2] == ["bob", "read"]
     assert let_out.out == "bob is no member\n"
@@ -101,6 +106,26 @@ def test_the_commands_do_what_the_page_says(
     assert [outcome.out for outcome in stops[2:]] == ["nothing runs\n"] * 3
     workers, drained = done(run_cli, "workers", WORKER=WORKER)
     assert drained.out == f"asked to hand over and leave: {workers.out.splitlines()[1].split()[0]}\n"
+
+
+def test_something_is_achieved_and_done_again(desk: Desk, run_cli: RunCli) -> None:
+    first = run_cli(*lines("execute")[0])
+    execution, run = re.findall(f"(?:execution|run) ({ID})", first.err)
+    told = [run_cli(*words) for words in lines("execute", EXECUTION=execution)[1:]]
+    assert [outcome.code for outcome in (first, *told)] == [0] * 4
+    assert first.out == "I pay invoices.\n"
+    assert told[0].out.startswith("started: execution ")
+    assert execution in told[1].out
+    assert told[2].out.startswith(f"execution {execution}\n")
+    asked = objects(run_cli("checkpoints", run, "--json").out)[0]["checkpoint"]["id"]
+    again = done(run_cli, "replay", RUN=run, CHECKPOINT=asked)
+    assert [outcome.out for outcome in again] == ["I pay invoices.\n"] * 2
+    assert [f"from {asked}" in outcome.err for outcome in again] == [True] * 2
+    assert run_cli("show", execution).out.count(f"replay of {run}") == 2
+    spoken = objects(run_cli("checkpoints", run, "--json").out)[-1]["checkpoint"]
+    assert spoken["ends_in"] == "response"
+    refused = run_cli("replay", run, "--from", spoken["id"])
+    assert (refused.code, "there is nothing to ask the model" in refused.err) == (1, True)
 
 
 def test_the_commands_of_pipes_run(desk: Desk, tmp_path: Path) -> None:
@@ -177,7 +202,16 @@ def test_the_table_of_records_is_true(desk: Desk, run_cli: RunCli) -> None:
     thread, run = receipt["thread"], receipt["run"]
     request = objects(run_cli("requests", "--json").out)[0]["request"]["id"]
     run_cli("members", thread, "--add", "bob=read")
+    executed = objects(run_cli("execute", "approvals", "hello", "--json").out)
+    execution, done_run = executed[0]["receipt"]["execution"], executed[0]["receipt"]["run"]
+    replayed = objects(run_cli("replay", done_run, "--json").out)
+    assert (next(iter(asked[0])), next(iter(executed[0])), next(iter(replayed[0]))) == (
+        "receipt",
+        "receipt",
+        "replay",
+    )
     calls = {
+        "executions": ["executions"], "checkpoints": ["checkpoints", run],
         "ps": ["ps"], "why": ["why", run], "requests": ["requests"], "threads": ["threads"],
         "show": ["show", thread], "facts": ["facts", thread], "history": ["history", thread],
         "members": ["members", thread], "workers": ["workers"], "migrate": ["migrate"],
@@ -189,6 +223,9 @@ def test_the_table_of_records_is_true(desk: Desk, run_cli: RunCli) -> None:
         assert found, command
         assert found | (run_shown if command == "show" else set()) <= set(promised[command]), command
     assert run_shown == {"run", "attempt", "step", "call", "request"}
+    tree = {next(iter(line)) for line in objects(run_cli("show", execution, "--json").out)}
+    assert tree == {"execution", "thread", "run", "attempt"}
+    assert {*tree, "checkpoint", "cut_short"} <= set(promised["show"])
     assert {"kind", "cursor"} <= set(asked[1]) & set(
         objects(run_cli("tail", thread, "--until-idle", "--json").out)[0]
     )

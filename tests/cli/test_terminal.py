@@ -43,11 +43,18 @@ def test_a_table_in_a_pipe_is_as_wide_as_it_is(
     monkeypatch.setenv("COLUMNS", "20")
     Terminal().table(["ID", "TEXT"], [["0195f1f0-0000-7000-8000-000000000001", "x" * 100 + "\x1b[2J"]])
     Terminal(as_json=True).table(["ID"], [["1"]])
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split() for line in lines] == [
-        ["ID", "TEXT"],
-        ["0195f1f0-0000-7000-8000-000000000001", "x" * 100 + "\ufffd[2J"],
+    lines = capsys.readouterr().out.split("\n")
+    # Nothing is filled up with blanks, but for what stands before another cell.
+    assert lines == [
+        f"{'ID':36}  TEXT",
+        f"0195f1f0-0000-7000-8000-000000000001  {'x' * 100}\ufffd[2J",
+        "",
     ]
+
+
+def test_a_row_whose_last_cells_are_empty_ends_before_them(capsys: pytest.CaptureFixture[str]) -> None:
+    Terminal().table(["ID", "SAYS", "WHERE"], [["1", "", ""], ["2", "b\u2028b", "c" * 300]])
+    assert capsys.readouterr().out == f"ID  SAYS  WHERE\n1\n2   b\u2028b    {'c' * 300}\n"
 
 
 def test_nobody_is_prompted_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:

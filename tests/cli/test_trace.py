@@ -64,6 +64,22 @@ def test_a_gap_stands_out() -> None:
             'attempt=1 outcome="handed_over" cause="drain" text="withdrawn" worker="w"',
         ),
         ("paused", {"requests": 2}, "requests=2"),
+        (
+            "run_replayed",
+            {"checkpoint": "r.2", "origin": "r", "by": "ada"},
+            'by="ada" origin="r" checkpoint="r.2"',
+        ),
+        (
+            "member_changed",
+            {"by": "ada", "access": "read", "before": None, "member": "bob"},
+            'by="ada" member="bob" access="read"',
+        ),
+        # It says something that there is none any more.
+        (
+            "member_changed",
+            {"by": "ada", "access": None, "before": "write", "member": "bob"},
+            'by="ada" member="bob" access=null before="write"',
+        ),
     ],
 )
 def test_the_most_telling_comes_first(kind: str, data: dict[str, Any], said: str) -> None:
