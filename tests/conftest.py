@@ -5,11 +5,22 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.support.processes import Processes, processes
 from tests.support.servers import Stack, TestServers
 from threadhold.adapters.logs import configure_logs
 from threadhold.storage.pool import Database
+
+# Drawn examples are the same ones each time, and nothing is judged by how long one takes: a machine may stand still.
+settings.register_profile(
+    "calm",
+    derandomize=True,
+    deadline=None,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("calm")
 
 
 @pytest.fixture(scope="session", autouse=True)

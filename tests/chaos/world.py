@@ -13,8 +13,8 @@ from tests.chaos.databases import Databases
 from tests.chaos.members import APP, Member
 from tests.chaos.proxy import Link, Links
 from tests.chaos.witness import PATH, Witness
+from tests.support.ports import KeptPort
 from threadhold.adapters.embedded import EmbeddedValkey
-from threadhold.adapters.embedded.loopback import free_port
 
 ROOT: Final = Path(__file__).parents[2]
 WORKERS: Final = ("worker1", "worker2", "worker3")
@@ -59,6 +59,7 @@ class World:
     links: Links = field(init=False)
     members: dict[str, Member] = field(default_factory=dict, init=False)
     urls: list[str] = field(default_factory=list, init=False)
+    _ports: list[KeptPort] = field(default_factory=list, init=False)
     valkey_frozen: bool = field(default=False, init=False)
 
     def __enter__(self) -> Self:
@@ -84,9 +85,10 @@ class World:
     def populate(self) -> None:
         """Start all replicas and workers; the database must be migrated."""
         for name in REPLICAS:
-            port = free_port()
-            self.urls.append(f"http://127.0.0.1:{port}")
-            self._add(name, ["serve", APP, "--port", str(port)])
+            port = KeptPort()
+            self._ports.append(port)
+            self.urls.append(f"http://127.0.0.1:{port.number}")
+            self._add(name, ["serve", APP, "--port", str(port.number)])
         for name in WORKERS:
             self._add(name, ["worker", APP, "--name", name])
 

@@ -153,6 +153,8 @@ def test_nobody_there_at_first_is_exit_code_3(run_cli: RunCli) -> None:
     assert run_cli("ps", "--watch", "--url", "http://127.0.0.1:9").code == 3
 
 
+# It starts a process, on a machine that may be slow.
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize("columns", [60, 120])
 def test_on_a_terminal_the_table_stays_in_its_place_and_ctrl_c_leaves_it_tidy(api: Api, columns: int) -> None:
     main, other = pty.openpty()

@@ -1,8 +1,8 @@
 """Frames and stores for the tests of the fan-out."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
-from typing import Any, Literal
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from typing import Any, Final, Literal, TypeVar
 
 from threadhold.fanout.cursor import Position
 from threadhold.fanout.frame import Delivery, Frame, Kind
@@ -10,6 +10,10 @@ from threadhold.fanout.ports import Head
 
 AT = "2026-01-02T03:04:05+00:00"
 THREAD = "t1"
+# More turns of a loop than anything takes here that waits for nothing.
+TURNS: Final = 200
+
+T = TypeVar("T")
 
 
 def fact(seq: int, name: str = "model_called", *, live: tuple[int, int] | None = None, **data: Any) -> Frame:
@@ -73,6 +77,23 @@ async def until(condition: Callable[[], bool], *, within: float = 10.0) -> None:
     async with asyncio.timeout(within):
         while not condition():
             await asyncio.sleep(0.002)
+
+
+async def in_time(work: Awaitable[T], *, within: float) -> T:
+    """Return what `work` returns; it must be done in so many seconds on the clock of its loop.
+
+    A process that stood still is not held against it: what was due meanwhile gets its turns first.
+    """
+    task = asyncio.ensure_future(work)
+    await asyncio.wait({task}, timeout=within)
+    for _ in range(TURNS):
+        if task.done():
+            break
+        await asyncio.sleep(0)
+    if not task.done():
+        task.cancel()
+        raise AssertionError(f"not done within {within} s")
+    return await task
 
 
 class Watching:

@@ -58,9 +58,15 @@ def calls(batches: Batches, answers: Sequence[Any]) -> list[asyncio.Task[Any]]:
 
 
 async def results(tasks: Sequence[asyncio.Task[Any]]) -> list[Any]:
-    """Return what each call returned or raised, without waiting for any time-out."""
-    async with asyncio.timeout(2):
+    """Return what each call returned or raised, without waiting for any time-out but one that a test made short."""
+    async with asyncio.timeout(20):
         return await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a command take longer than a test."""
+    monkeypatch.setattr("threadhold.fanout.batches.COMMAND_MAX", 3600.0)
 
 
 async def turns(count: int) -> None:

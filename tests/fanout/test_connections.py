@@ -13,6 +13,7 @@ import uvloop
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from tests.support.waiting import until
+from threadhold.fanout import connections
 from threadhold.fanout.connections import CONNECTIONS_MAX, connect
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
@@ -94,7 +95,11 @@ async def test_every_kind_of_connection_says_lost_when_it_is_lost(
         await connection.send_packed_command(b"")
 
 
-async def test_a_crowd_of_commands_shares_a_bounded_number_of_connections(redis_url: str) -> None:
+async def test_a_crowd_of_commands_shares_a_bounded_number_of_connections(
+    redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # However long it takes to make all of these connections, and to wait in line for one.
+    monkeypatch.setattr(connections, "CONNECT_MAX", 60.0)
     client, other = connect(redis_url), connect(redis_url)
     crowd = [asyncio.create_task(client.blpop([f"nobody {n}"])) for n in range(2 * CONNECTIONS_MAX)]
 

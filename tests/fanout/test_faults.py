@@ -12,7 +12,7 @@ import pytest
 import redis
 
 from tests.chaos.proxy import Link, Links
-from tests.fanout.crowd import FENCE, PREFIX, START, CountedLive, Crowd, crowd, hub_at, live_at
+from tests.fanout.crowd import FENCE, HEAD_EVERY, PREFIX, START, CountedLive, Crowd, crowd, hub_at, live_at
 from tests.fanout.support import THREAD, FakeFacts, Watching, check_order, fact, until
 from tests.fanout.support import live as frame
 from tests.fanout.valkey import Valkey
@@ -23,7 +23,7 @@ from threadhold.fanout.ports import Place
 
 WATCHERS = 20
 NOBODY_LISTENS = "1"  # a port
-BEATS_MAX = 40
+ASKED_MAX = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +74,8 @@ async def killed_connections(site: Site, crowd: Crowd) -> AsyncIterator[None]:
 async def cut_off_as_deaf(site: Site, crowd: Crowd) -> AsyncIterator[None]:
     """Hold the hubs' loop up, while so much is published elsewhere that the server gives their connections up."""
     site.server.set("client-output-buffer-limit", "pubsub 262144 0 0")
-    assert len(site.server.clients("pubsub")) == len(crowd.hubs)
+    # One may just be subscribing anew, if the server was slow to answer its heartbeats.
+    await until(lambda: len(site.server.clients("pubsub")) == len(crowd.hubs))
     crowd.elsewhere.submit(flood(site, crowd)).result(30)
     assert site.server.info("stats")["client_output_buffer_limit_disconnections"] == len(crowd.hubs)
     yield
@@ -120,7 +121,7 @@ async def handed_over(site: Site, crowd: Crowd) -> AsyncIterator[None]:
 async def read_only(site: Site, crowd: Crowd) -> AsyncIterator[None]:
     site.server.ask("REPLICAOF", "127.0.0.1", NOBODY_LISTENS)
     yield
-    assert crowd.producer.outbox._failing, "what was said meanwhile was refused"
+    await refused(crowd)
     site.server.promote()
 
 
@@ -128,8 +129,13 @@ async def read_only(site: Site, crowd: Crowd) -> AsyncIterator[None]:
 async def out_of_memory(site: Site, crowd: Crowd) -> AsyncIterator[None]:
     site.server.set("maxmemory", "1")
     yield
-    assert crowd.producer.outbox._failing, "what was said meanwhile was refused"
+    await refused(crowd)
     site.server.set("maxmemory", "0")
+
+
+async def refused(crowd: Crowd) -> None:
+    """Return when something of what was said meanwhile has been refused."""
+    await until(lambda: crowd.producer.outbox._failing)
 
 
 @asynccontextmanager
@@ -186,10 +192,11 @@ class TestTwentyWatchersInMidStream:
             await in_mid_stream(many)
             async with fault(site, many):
                 await while_it_lasts(many)
-                beats = many.facts.head_reads
+                reads, began = many.facts.head_reads, asyncio.get_running_loop().time()
                 await many.end()
                 # A beat tells of the end, and one is asked for after it; a server that hangs is given a second.
-                assert many.facts.head_reads - beats <= BEATS_MAX * len(many.hubs)
+                beats = (asyncio.get_running_loop().time() - began) / HEAD_EVERY
+                assert many.facts.head_reads - reads <= (beats + ASKED_MAX) * len(many.hubs)
             many.check(gaps=True)
 
 
@@ -271,7 +278,7 @@ class TestTheLastFrame:
 
     @pytest.fixture(autouse=True)
     def looks(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Look twice as often; looks are what is counted here."""
+        """Look twice as often; looks are what is counted out here, not time."""
         monkeypatch.setattr("threadhold.fanout.hub._TOPS_EVERY", 0.5)
 
     @pytest.mark.parametrize("looks_max", [1, 2], ids=["already", "right after another"])
@@ -282,19 +289,18 @@ class TestTheLastFrame:
             if looks_max == 1:
                 seen = live.looks
                 await until(lambda: live.looks > seen + 1)
-            looks = live.looks
+            live.looks_max = live.looks + looks_max
             site.server.ask(
                 "XADD", f"{PREFIX}live:{THREAD}", f"{FENCE}-3", "f", frame(FENCE, 3, seq=1).body()
             )
             for each in watchings:
                 await each.reach("f1", f"{FENCE}-1", f"{FENCE}-2", f"{FENCE}-3")
-            assert live.looks - looks <= looks_max
 
     async def test_that_was_published_when_the_subscription_had_just_been_lost_is_seen_as_soon(
         self, site: Site
     ) -> None:
         async with watched(site) as (live, watchings):
-            looks = live.looks
+            live.looks_max = live.looks + 1
             last = frame(FENCE, 3, seq=1).body()
             with redis.Redis(port=site.server.port) as other:
                 pipeline = other.pipeline(transaction=False)
@@ -304,7 +310,6 @@ class TestTheLastFrame:
                 assert pipeline.execute()[2] == 0, "nobody heard it"
             for each in watchings:
                 await each.reach("f1", f"{FENCE}-1", f"{FENCE}-2", f"{FENCE}-3")
-            assert live.looks - looks <= 1
 
 
 @asynccontextmanager

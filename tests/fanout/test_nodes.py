@@ -22,6 +22,10 @@ from threadhold.fanout.subscriber import RedisSubscriber
 
 THREADS: Final = [f"t{number}" for number in range(30)]
 KEYS: Final = [f"thread-{number}" for number in range(5_000)]
+# The server that goes away: its subscriber is quick to notice. The others' give nobody up for being slow.
+AWAY: Final = 1
+BEATS_EVERY: Final = {AWAY: 0.1}
+SELDOM: Final = 60.0
 
 
 class TestTheChoice:
@@ -111,7 +115,10 @@ async def nodes_at(servers: Sequence[Valkey]) -> AsyncIterator[Nodes]:
     async with AsyncExitStack() as stack:
         lives = [await stack.enter_async_context(live_at(server.url)) for server in servers]
         subscriber = HeardSubscriber(
-            [RedisSubscriber(server.url, prefix=PREFIX, beat_every=0.1) for server in servers]
+            [
+                RedisSubscriber(server.url, prefix=PREFIX, beat_every=BEATS_EVERY.get(number, SELDOM))
+                for number, server in enumerate(servers)
+            ]
         )
         stack.push_async_callback(subscriber.aclose)
         made = Nodes(lives, subscriber)
@@ -184,18 +191,18 @@ class TestThreeServers:
         async with nodes_at(servers) as nodes:
             await nodes.send(THREADS, 1)
             await nodes.reach(THREADS, "f1", f"{FENCE}-1")
-            theirs = [thread for thread in THREADS if node_of(thread, 3) == 1]
+            theirs = [thread for thread in THREADS if node_of(thread, 3) == AWAY]
             others = [thread for thread in THREADS if thread not in theirs]
-            servers[1].freeze() if hangs else servers[1].stop()
-            await until(lambda: any(isinstance(signal, Dropped) for signal in nodes.subscriber.heard))
-            assert not nodes.hub.stats().healthy
+            servers[AWAY].freeze() if hangs else servers[AWAY].stop()
+            # Not by a drop: on a slow machine one may have been heard of before.
+            await until(lambda: not nodes.hub.stats().healthy)
             await nodes.send(others, 2)
             await nodes.reach(others, "f1", f"{FENCE}-1", f"{FENCE}-2")
             assert await nodes.live.tops(THREADS) == dict.fromkeys(others, (FENCE, 2))
             for thread in theirs:
                 nodes.facts.commit(replace(fact(2), thread=thread))
             await nodes.reach(theirs, "f1", f"{FENCE}-1", "f2")
-            servers[1].thaw() if hangs else servers[1].start()
+            servers[AWAY].thaw() if hangs else servers[AWAY].start()
             await until(lambda: nodes.hub.stats().healthy)
             await nodes.send(theirs, 2)
             await nodes.reach(theirs, "f1", f"{FENCE}-1", "f2", f"{FENCE}-2")

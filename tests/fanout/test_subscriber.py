@@ -1,12 +1,12 @@
 """The subscriber on a real Valkey."""
 
 import asyncio
-import time
 
 from tests.fanout.crowd import PREFIX
 from tests.fanout.ears import Ears, arrived, commands, confirmed, dropped, ears, until_accepted
 from tests.fanout.support import THREAD, live, until
 from tests.fanout.valkey import Valkey
+from tests.support.clocks import put_forward
 from threadhold.fanout.ports import Confirmed, Dropped, LiveArrived, Missed, Rung
 from threadhold.fanout.redis import RedisLive
 from threadhold.fanout.subscriber import RedisSubscriber
@@ -143,10 +143,12 @@ class TestTheSubscriber:
             await hearing.hear(confirmed, times=2)
 
     async def test_is_not_fooled_by_a_blocked_loop(self, redis_url: str) -> None:
-        async with commands(redis_url) as client, ears(redis_url, beat_every=0.02) as hearing:
+        async with commands(redis_url) as client, ears(redis_url) as hearing:
             await hearing.subscriber.subscribe(THREAD)
             await hearing.hear(confirmed)
-            time.sleep(0.3)  # noqa: ASYNC251 - blocks the loop for many heartbeats, on purpose
+            await hearing.subscriber.wait_healthy()
+            # So many heartbeats that it would long be given up, were the time counted.
+            put_forward(60.0)
             await RedisLive(client, prefix=PREFIX).ring(THREAD, 1)
             await hearing.hear(lambda signal: isinstance(signal, Rung))
             assert not any(map(dropped, hearing.heard))

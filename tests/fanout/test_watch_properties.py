@@ -229,6 +229,8 @@ class Seam:
         await self.bench.subscriber.aclose()
 
 
+# It takes seconds of computing, on a machine that may be slow.
+@pytest.mark.timeout(240)
 def test_a_thousand_interleavings_at_the_seam_of_snapshot_and_subscription() -> None:
     async def one(seed: int) -> tuple[str, ...]:
         seam = Seam(random.Random(seed))

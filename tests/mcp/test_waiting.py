@@ -168,7 +168,11 @@ async def test_whoever_stops_waiting_stops_watching() -> None:
     assert desk.watching == 0
 
 
-async def test_much_news_is_told_at_once_and_the_newest_is_never_left_out() -> None:
+async def test_much_news_is_told_at_once_and_the_newest_is_never_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # However long all of it takes to come, it is not time yet to tell some of it.
+    monkeypatch.setattr(waiting, "TELL_EVERY_S", 60.0)
     words = [more(f"{n} ") for n in range(500)]
     end = fact(9, "run_ended", run=RUN, status="completed", output="x")
     desk, session = ScriptedDesk(frames=[begun(""), *words, end]), Session()

@@ -19,6 +19,9 @@ from threadhold.adapters.http.errors import Unauthenticated
 from threadhold.adapters.metrics.serving import MetricsPortError, metrics_port, serving_metrics
 from threadhold.runner.records import Principal
 
+# Each may start processes, on a machine that may be slow.
+pytestmark = pytest.mark.timeout(240)
+
 PEOPLE = {
     "ops": Principal(id="ops", workspace="w", roles=frozenset({"operator"})),
     "ada": Principal(id="ada", workspace="w", roles=frozenset({"user", "approver"})),

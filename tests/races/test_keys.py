@@ -55,7 +55,8 @@ async def test_two_messages_sent_at_once_to_an_idle_thread_start_one_run_and_ste
     for number in range(TIMES):
         thread = (await stage.replicas[0].create_thread(agent=AGENT, by=ME)).id
         texts = [f"one {number}", f"two {number}"]
-        play = Play(linger=0.05)
+        # The run goes on until both were accepted, however far apart that is.
+        play = Play(stays=True)
         PLAYS.update(dict.fromkeys(texts, play))
         receipts = await asyncio.gather(
             *(
@@ -63,6 +64,7 @@ async def test_two_messages_sent_at_once_to_an_idle_thread_start_one_run_and_ste
                 for replica, text in zip(stage.replicas, texts, strict=True)
             )
         )
+        play.let_go.set()
         assert sorted(receipt.disposition for receipt in receipts) == ["started", "steered"]
         assert len({receipt.run for receipt in receipts}) == 1
         await stage.finish(thread)

@@ -1,7 +1,6 @@
 """The worker around the attempts: drains, losses of claims, and what outlives what."""
 
 import asyncio
-import threading
 
 import pytest
 from pydantic_ai.messages import ModelResponse, UserPromptPart
@@ -10,6 +9,7 @@ from tests.runner.conftest import ME, Bench
 from tests.runner.test_execution import parts
 from tests.support.agents import app
 from tests.support.servers import Stack
+from tests.support.waiting import until
 from threadhold import Principal, open_runner
 from threadhold.runner.errors import NotFound
 from threadhold.runner.machine import RunStatus
@@ -19,7 +19,6 @@ SHORT = {"claim_ttl": 3, "renew_every": 0.5, "trust_margin": 0.5, "sweep_every":
 
 
 async def test_cancelled_drain_leaves_no_worker_behind(stack: Stack) -> None:
-    before = {thread.name for thread in threading.enumerate()}
     entered = asyncio.Event()
 
     async def embed() -> None:
@@ -35,8 +34,11 @@ async def test_cancelled_drain_leaves_no_worker_behind(stack: Stack) -> None:
     await asyncio.sleep(0)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    after = {thread.name for thread in threading.enumerate()}
-    assert "claim-keeper" not in after - before
+
+    async def alone() -> bool:
+        return asyncio.all_tasks() == {asyncio.current_task()}
+
+    await until(alone, what=lambda: f"these go on: {asyncio.all_tasks()}")
 
 
 async def test_run_whose_claim_is_lost_stops_and_writes_nothing_more(

@@ -8,8 +8,8 @@ from typing import Protocol
 
 from tests.chaos.databases import Databases, family
 from tests.chaos.proxy import Links
+from tests.support.ports import KeptPort
 from threadhold.adapters.embedded import EmbeddedPostgres
-from threadhold.adapters.embedded.loopback import free_port
 
 
 class Store(Protocol):
@@ -34,7 +34,8 @@ class Restarted:
     """Stopped in an orderly way, and started again."""
 
     def __init__(self, folder: Path) -> None:
-        self._server = EmbeddedPostgres(folder / "store", port=free_port())
+        self._port = KeptPort()
+        self._server = EmbeddedPostgres(folder / "store", port=self._port.number)
         self._server.start()
         self.url = self._server.url
 

@@ -3,9 +3,14 @@
 import asyncio
 from typing import Any
 
+import pytest
+
 from tests.support.truth import Truth
 from tests.support.watching import People, Socket, Watched
 from tests.system.conftest import Gate, System
+
+# Each may start processes, on a machine that may be slow.
+pytestmark = pytest.mark.timeout(240)
 
 AGENT = "scripted"
 

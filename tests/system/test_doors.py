@@ -17,6 +17,9 @@ from tests.system.conftest import ROOT, Gate, System
 from threadhold.adapters.client import ClientError
 from threadhold.runner.decisions import Decision
 
+# Each may start processes, on a machine that may be slow.
+pytestmark = pytest.mark.timeout(240)
+
 AGENT = "scripted"
 EDIT = {"kind": "edit", "args": {"amount": 5, "to": "bob"}}
 Door = Callable[[System, People, str], Awaitable[dict[str, Any]]]

@@ -16,6 +16,9 @@ from tests.support.watching import People
 from tests.system.conftest import TTL_S, Gate, System
 from threadhold.storage.pool import Database
 
+# Each may start processes, on a machine that may be slow.
+pytestmark = pytest.mark.timeout(240)
+
 AGENT = "scripted"
 DEFAULT_TTL = {
     "THREADHOLD_CLAIM_TTL": "PT15S",

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import pytest
 import redis
 
+from tests.support.ports import KeptPort
 from tests.support.processes import AGENTS, START_S_MAX, Process, Processes, processes
 from tests.support.servers import FAST, Stack
 from tests.support.truth import Truth, truth
@@ -19,8 +20,10 @@ from tests.support.watching import People
 from tests.system.conftest import ROOT, SLACK_S, Gate
 from threadhold.adapters.client import ClientError
 from threadhold.adapters.embedded import EmbeddedPostgres, EmbeddedValkey
-from threadhold.adapters.embedded.loopback import free_port
 from threadhold.storage.migrate import migrate
+
+# Each may start processes, on a machine that may be slow.
+pytestmark = pytest.mark.timeout(240)
 
 AGENT = "scripted"
 RUNS_AGAIN_S = 2.0
@@ -42,8 +45,9 @@ class Shaky:
 def shaky(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shaky]:
     """Start servers on ports that they keep, an API replica and a worker."""
     state = tmp_path_factory.mktemp("shaky")
-    postgres = EmbeddedPostgres(state, port=free_port(), settings=FAST)
-    valkey = EmbeddedValkey(state, port=free_port())
+    kept = KeptPort(), KeptPort()
+    postgres = EmbeddedPostgres(state, port=kept[0].number, settings=FAST)
+    valkey = EmbeddedValkey(state, port=kept[1].number)
     try:
         postgres.start()
         valkey.start()

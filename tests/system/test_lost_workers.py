@@ -3,10 +3,15 @@
 import asyncio
 import time
 
+import pytest
+
 from tests.support.processes import START_S_MAX
 from tests.support.truth import Truth
 from tests.support.watching import People
 from tests.system.conftest import SLACK_S, TTL_S, Gate, System
+
+# Each may start processes, on a machine that may be slow.
+pytestmark = pytest.mark.timeout(240)
 
 AGENT = "scripted"
 # The claim lapses a ttl after its last renewal; a sweep comes by every second.

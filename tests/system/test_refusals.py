@@ -10,6 +10,9 @@ from tests.support.processes import AGENTS, START_S_MAX, Process, Processes, pro
 from tests.support.servers import Stack
 from tests.system.conftest import ROOT
 
+# Each may start processes, on a machine that may be slow.
+pytestmark = pytest.mark.timeout(240)
+
 NOBODY_THERE = "postgresql://127.0.0.1:1/x"
 AWAY = 3
 

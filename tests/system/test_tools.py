@@ -2,9 +2,14 @@
 
 import json
 
+import pytest
+
 from tests.support.truth import Truth
 from tests.support.watching import Json, People
 from tests.system.conftest import TTL_S, System
+
+# Each may start processes, on a machine that may be slow.
+pytestmark = pytest.mark.timeout(240)
 
 
 async def asked(system: System, judge: Truth, public: People, script: str) -> tuple[str, Json]:

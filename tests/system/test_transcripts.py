@@ -21,6 +21,9 @@ from tests.system.transcripts.play import Opened, gates, play
 from tests.system.transcripts.streams import over_sse, over_websocket
 from tests.system.transcripts.terminals import over_cli, over_cli_json
 
+# Each may start processes, on a machine that may be slow.
+pytestmark = pytest.mark.timeout(240)
+
 # Whatever carries it, MCP shows the same, so that all of these are held to one transcript.
 MCP: Final = "mcp.jsonl"
 DOORS: Final[dict[str, tuple[Opened, str]]] = {

@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Final
@@ -11,6 +10,7 @@ from typing import Any, Final
 import pytest
 
 from tests.project.sources import ROOT
+from tests.support.ports import KeptPort
 from tests.support.servers import Stack
 from tests.support.waiting import until
 from tests.tutorial.terminal import Terminal, terminal
@@ -105,9 +105,9 @@ class Reader:
 @pytest.fixture
 async def reader(stack: Stack, tmp_path: Path) -> AsyncIterator[Reader]:
     """A reader with an empty folder, and servers that are up already."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{probe.getsockname()[1]}"
+    # `dev` ends and comes back on it several times.
+    kept = KeptPort()
+    url = f"http://127.0.0.1:{kept.number}"
     env = stack.environment(PYTHONPATH=str(ROOT), THREADHOLD_URL=url, no_proxy="127.0.0.1", COLUMNS="200")
     env["PYTEST_ADDOPTS"] = "-p no:cacheprovider -p no:schemathesis"
     async with terminal(tmp_path, env) as shell:
