@@ -3,10 +3,12 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support.order import WholeFolders, in_order
 from tests.support.processes import Processes, processes
 from tests.support.servers import Stack, TestServers
 from threadhold.adapters.logs import configure_logs
@@ -21,6 +23,17 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("calm")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> WholeFolders | None:
+    """Keep together what shares its servers, where several processes take whole files."""
+    return WholeFolders(config, log) if config.getoption("dist") == "loadfile" else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with what takes long."""
+    items[:] = in_order(items)
 
 
 @pytest.fixture(scope="session", autouse=True)

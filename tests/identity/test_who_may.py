@@ -165,7 +165,8 @@ async def test_what_is_refused_leaves_no_trace(house: House, shared: dict[str, S
     """The shared scenes were refused everything that the table refuses, and are as they were."""
     _, quiet = await house.rest("owner", "GET", f"threads/{shared['quiet'].thread}")
     _, paused = await house.rest("owner", "GET", f"threads/{shared['paused'].thread}")
-    assert (quiet["state"], quiet["seq"], paused["state"]) == ("idle", 0, "paused")
+    # Its log has the two members whom the owner let in, and nothing else.
+    assert (quiet["state"], quiet["seq"], paused["state"]) == ("idle", 2, "paused")
     _, request = await house.rest("owner", "GET", f"requests/{shared['paused'].request}")
     assert request["status"] == "open"
 

@@ -314,7 +314,9 @@ async def test_whoever_starts_a_run_that_speaks_at_once_sees_its_first_frame(
         await watched.sees_end(run)
         watched.check_nothing_missing()
         assert [frame["data"] for frame in watched.frames if frame["n"] == 1] == [{"attempt": 1}]
-        assert watched.text(run) == str(number)
+        # A hundred at once: text that is not out within 50 ms is left to the fact that has it in full.
+        [answer] = watched.facts("model_called", run=run)
+        assert (watched.text(run) or answer["text"]) == str(number)
 
 
 def turn(watched: Watched, run: str) -> Json:
