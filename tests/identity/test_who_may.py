@@ -58,7 +58,15 @@ WS: Final[dict[str, dict[str, Any]]] = {
     "watch from a cursor": {"op": "watch", "thread": "{thread}", "until": "idle", "after": "1-1-1"},
 }
 # One that does is done on a scene of its own, as it changes what the next one would find.
-DOING: Final = {"send", "send, naming the agent", "stop run", "stop thread", "answer"}
+DOING: Final = {
+    "send",
+    "send, naming the agent",
+    "stop run",
+    "stop thread",
+    "answer",
+    "add a member",
+    "remove a member",
+}
 
 TABLE: Final = """
     scene   verb                    owner  writer  reader  stranger  operator  approver  namesake
