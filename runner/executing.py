@@ -5,7 +5,7 @@ from typing import Any
 from pydantic_ai.messages import ModelMessage, ModelResponse
 
 from threadhold.runner.app import Threadhold
-from threadhold.runner.checkpoints import Checkpoint, Replay, parse_checkpoint
+from threadhold.runner.checkpoints import Checkpoint, Replay, checkpoint_id, parse_checkpoint
 from threadhold.runner.content import checked_content, checked_key
 from threadhold.runner.errors import NotFound, NotReplayable
 from threadhold.runner.executions import Execution, ExecutionReceipt, ExecutionTree
@@ -141,7 +141,7 @@ class Executing(Sharing):
         chunk = await self._runs.begin(origin.id, by=by)
         if checkpoint is not None:
             named, chunk = parse_checkpoint(checkpoint)
-            if checkpoint != origin.replay_from and named != origin.id:
+            if named != origin.id and checkpoint_id(named, chunk) != origin.replay_from:
                 raise NotFound("checkpoint", checkpoint)
             await self._log.checkpoint(named, chunk, by=by)
         if chunk is None:
