@@ -1,9 +1,10 @@
 """Fixtures for all tests: real servers once per session, a stack of its own for each test."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -23,6 +24,21 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("calm")
+
+
+# Whose processes count coverage. It doubles the time that each takes to start; others would count the same lines again.
+MEASURED: Final = ("tests/system/", "tests/claims/", "tests/mcp/")
+COUNTING: Final = "COVERAGE_PROCESS_CONFIG"
+_counting: Final = os.environ.get(COUNTING)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Let the processes that a test starts count coverage, where that is asked for and they are among those that do."""
+    if _counting is not None and item.nodeid.startswith(MEASURED):
+        os.environ[COUNTING] = _counting
+    else:
+        os.environ.pop(COUNTING, None)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -188,6 +188,8 @@ async def test_one_goes_from_thread_to_thread(chromium: Browser, site: Site) -> 
             await tab.until("document.querySelectorAll('.item').length === 0")
             await say(tab, f"this is the {number} of two")
             await tab.sees(f"heard: this is the {number} of two", ".answer")
+            # Until it is in the list, the list may still move under the pointer.
+            await tab.sees(f"this is the {number} of two", "nav a")
         await tab.press("this is the first of two", "nav a")
         await tab.sees("heard: this is the first of two", ".answer")
         await tab.sees("this is the first of two", "#title")

@@ -69,16 +69,6 @@ class Bench:
         return loaded(await work.history(thread, head=10_000))
 
 
-@pytest.fixture(autouse=True)
-def unmeasured(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let no process count coverage that a test here starts for its worker's claims.
-
-    Most tests here start one, to count takes it half as long again, and what it runs is counted in tests/system and
-    tests/claims.
-    """
-    monkeypatch.delenv("COVERAGE_PROCESS_CONFIG", raising=False)
-
-
 @pytest.fixture
 async def bench(stack: Stack, database: Database, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Bench]:
     """The Runner; `seen` has what the model was shown, per request; every invariant must hold in the end."""
