@@ -108,7 +108,7 @@ class RemoteKeys:
             Unavailable: the keys cannot be had now.
         """
         step = self._ring.step(kid, now=self._clock())
-        if step in ("fetch", "use_and_fetch") and self._fetching is None:
+        if step in ("fetch", "use_and_fetch") and (self._fetching is None or self._fetching.done()):
             self._begin()
         if self._fetching is not None and step not in ("use", "use_and_fetch"):
             # Whoever gives up waiting does not end it for the others.
@@ -125,10 +125,6 @@ class RemoteKeys:
     def _begin(self) -> None:
         self._ring = replace(self._ring, tried_at=self._clock())
         self._fetching = asyncio.create_task(self._fetch(), name="jwks")
-        self._fetching.add_done_callback(self._done)
-
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._fetching = None
 
     async def _fetch(self) -> None:
         try:
