@@ -126,7 +126,11 @@ SELECT {schema}.draining_v1($1);
 SELECT * FROM {schema}.replay_v1($1, $2, $3, $4, $5, $6, $7);
 
 -- name: begin_of_run
--- Where a run that may be seen began: the chunk with its input, or the one that it was replayed from; NULL if it had none.
-SELECT coalesce(r.replay_chunk, (SELECT min(h.chunk) FROM {schema}.history h WHERE h.run_id = r.id)) AS chunk
+-- Where a run that may be seen began: the chunk that the model was first asked over, or the one that it was replayed from;
+-- NULL if it has written none. A message may come between the first input and the first request, in a chunk of its own.
+SELECT coalesce(r.replay_chunk, (
+           SELECT max(h.chunk) FROM {schema}.history h WHERE h.run_id = r.id AND NOT EXISTS (
+                  SELECT 1 FROM {schema}.history x, json_array_elements(x.messages) AS m
+                   WHERE x.run_id = r.id AND x.chunk <= h.chunk AND m ->> 'kind' = 'response'))) AS chunk
   FROM {schema}.runs r JOIN {schema}.threads t ON t.id = r.thread_id
  WHERE r.id = $1 AND t.workspace = $2 AND {schema}._access(t.id, t.owner, $3, $4) IS NOT NULL;

@@ -58,8 +58,7 @@ def consumed_once(evidence: Evidence) -> Iterator[Breach]:
 def replayed_away(facts: Sequence[Json]) -> frozenset[str]:
     """Return the messages that were delivered to a branch of the history which replays have left.
 
-    A replay goes on from where its origin stood when it had taken in what it began with, as the facts behind its
-    `run_started` tell.
+    A replay goes on from where its origin stood when its model was first asked: with what was delivered until then.
     """
     delivered: set[str] = set()
     visible: list[str] = []
@@ -77,7 +76,7 @@ def replayed_away(facts: Sequence[Json]) -> frozenset[str]:
             visible.append(data["message"])
             if run == beginning:
                 begun[run] = list(visible)
-        elif run == beginning:
+        elif run == beginning and data["fact"] == "model_called":
             beginning = None
     return frozenset(delivered - set(visible))
 

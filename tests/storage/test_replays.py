@@ -125,6 +125,23 @@ async def test_a_replay_that_wrote_nothing_is_followed_by_what_it_began_with(
     assert await desk.runs.begin(replay.run, by=ME) == 1
 
 
+async def test_a_run_begins_with_all_that_its_model_was_first_asked_over(
+    desk: Desk, log: PostgresLog, thread: str
+) -> None:
+    await desk.send(thread)
+    start = await desk.begin(thread)
+    await desk.send(thread, "just in time")
+    await desk.work.record(
+        start, rec_no=2, facts=[], delivered=[2], shown=[{"kind": "request", "said": "too"}]
+    )
+    await desk.work.record(start, rec_no=3, facts=[], history=[{"kind": "response"}, {"kind": "request"}])
+    await go_on(desk, start)
+    begun = await desk.runs.begin(start.run, by=ME)
+    assert begun == 2
+    await again(desk, start.run, begun, "x")
+    assert await shown(log, thread) == ["?", "too", "x"]
+
+
 async def test_a_key_makes_a_replay_repeatable(desk: Desk, thread: str) -> None:
     first = await ran(desk, thread, "b")
     replays = await asyncio.gather(*(desk.runs.replay(first.run, chunk=2, by=ME, key="k") for _ in range(5)))
