@@ -35,7 +35,7 @@ def start_and_ask(state: Path) -> EmbeddedPostgres:
 @root_only
 def test_root_runs_postgres_as_nobody(open_folder: Path) -> None:
     if not runs([find_postgres().postgres, "--version"], account=nobody()):
-        # `nobody` cannot execute what lies below a folder that is closed to others, such as /root: nothing to test.
+        # `nobody` cannot execute what lies below a folder that is closed to others, as root's home often is.
         pytest.skip("the installed Postgres lies below a folder that is closed to others")
     server = start_and_ask(open_folder / "state")
     assert server._runs_as == nobody()
@@ -101,7 +101,7 @@ def test_unreachable_for_nobody_in_any_way(tmp_path: Path, monkeypatch: pytest.M
 def test_ordinary_user(open_folder: Path, supervise: Supervise) -> None:
     for program in (find_postgres().postgres, find_valkey().path):
         if not runs([program, "--version"], account=nobody()):
-            # `nobody` cannot execute what lies below a folder that is closed to others, such as /root: nothing to test.
+            # `nobody` cannot execute what lies below a folder that is closed to others, as root's home often is.
             pytest.skip("the installed servers lie below a folder that is closed to others")
     for _ in range(2):
         owner = supervise(open_folder / "a state", "--as-nobody")
