@@ -48,6 +48,11 @@ def start_of(thread: str, row: Any) -> Start:
         seq=row["seq"],
         fresh=row["fresh"],
         inbox=inbox_of(row["inbox"]),
+        interface=row["interface"],
+        environment=row["environment"],
+        budget=row["budget"],
+        memory=tuple(json.loads(row["memory"])),
+        failed_tries=row["failed_tries"],
     )
 
 

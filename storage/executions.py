@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
+from threadhold.runner.admitting import PLAIN, Admitting
 from threadhold.runner.errors import KeyConflict, NotFound
 from threadhold.runner.executions import (
     Execution,
@@ -19,6 +20,7 @@ from threadhold.runner.executions import (
 )
 from threadhold.runner.machine import RunStatus
 from threadhold.runner.records import Nudge, Principal, Run, Thread
+from threadhold.storage.encoding import json_of
 from threadhold.storage.ids import as_uuid, execution_ids, new_id
 from threadhold.storage.pool import Database
 from threadhold.storage.requests import request_of
@@ -54,8 +56,9 @@ def _execution(row: Any) -> Execution:
 class PostgresExecutions:
     """The `ExecutionStore` on Postgres."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, *, admitting: Admitting = PLAIN) -> None:
         self._database = database
+        self._admitting = admitting
 
     async def execute(
         self, agent: str, mission: str, *, by: Principal, key: str | None
@@ -76,6 +79,7 @@ class PostgresExecutions:
             hashlib.sha256(mission.encode()).digest(),
             message,
             new_id(),
+            json_of(self._admitting.of(by)),
         )
         if row["outcome"] != "ok":
             raise KeyConflict(key or "")

@@ -2,10 +2,11 @@
 
 import json
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from threadhold.runner.checkpoints import Checkpoint, checkpoint_id
 from threadhold.runner.errors import NotFound
+from threadhold.runner.exports import ExportedFact, ExportPage, Place
 from threadhold.runner.records import PAGE_BYTES_MAX, AttemptRecord, Fact, Page, Principal
 from threadhold.runner.steps import CALL_FACTS
 from threadhold.storage.ids import as_uuid
@@ -14,16 +15,23 @@ from threadhold.storage.runs import attempt_of
 
 T = TypeVar("T")
 
+EXPORT_ROWS: Final = 200
+
+
+def _fields(row: Any) -> dict[str, Any]:
+    return {
+        "seq": row["seq"],
+        "run": str(row["run_id"]) if row["run_id"] else None,
+        "fence": row["fence"],
+        "kind": row["kind"],
+        "data": json.loads(row["data"]),
+        "at": row["at"],
+        "admission": json.loads(row["admission"] or "null"),
+    }
+
 
 def _fact(row: Any) -> Fact:
-    return Fact(
-        seq=row["seq"],
-        run=str(row["run_id"]) if row["run_id"] else None,
-        fence=row["fence"],
-        kind=row["kind"],
-        data=json.loads(row["data"]),
-        at=row["at"],
-    )
+    return Fact(**_fields(row))
 
 
 def _checkpoint(row: Any) -> Checkpoint:
@@ -92,6 +100,23 @@ class PostgresLog:
             raise NotFound("checkpoint", checkpoint_id(run, chunk))
         return _checkpoint(row)
 
+    async def export(self, *, thread: str | None, run: str | None, by: Principal, after: Place) -> ExportPage:
+        """Return facts behind a place: of a thread, of a run, or of all threads of an operator's workspace."""
+        roles, place = list(by.roles), (as_uuid(after.thread, "thread"), after.seq)
+        bounds = (EXPORT_ROWS, PAGE_BYTES_MAX)
+        if thread is None and run is None:
+            return _export(
+                await self._database.rows("export_workspace", by.workspace, roles, *place, *bounds)
+            )
+        what, id = ("run", run) if run is not None else ("thread", str(thread))
+        on = [None if thread is None else as_uuid(thread, "thread")] if what == "run" else []
+        rows = await self._database.rows(
+            f"export_{what}", as_uuid(id, what), by.workspace, by.id, roles, *place, *bounds, *on
+        )
+        if not rows:
+            raise NotFound(what, id)
+        return _export(rows)
+
     async def _rows(self, statement: str, what: str, id: str, by: Principal, *args: Any) -> list[Any]:
         """Return the rows of a page; a thing without any has one in which nothing is set.
 
@@ -109,3 +134,14 @@ class PostgresLog:
 def _page(rows: list[Any], item: Callable[[Any], T]) -> Page[T]:
     more = bool(rows) and rows[-1]["more"]
     return Page(items=[item(row) for row in rows], next=rows[-1]["place"] if more else None)
+
+
+def _export(rows: list[Any]) -> ExportPage:
+    facts = [
+        ExportedFact(thread=str(row["thread_id"]), **_fields(row)) for row in rows if row["seq"] is not None
+    ]
+    last = rows[-1] if rows and rows[-1]["more"] else None
+    return ExportPage(
+        items=facts,
+        next=None if last is None else Place(thread=str(last["thread_id"]), seq=last["seq"] or 0),
+    )

@@ -3,6 +3,7 @@
 import hashlib
 from typing import Any
 
+from threadhold.runner.admitting import PLAIN, Admitting
 from threadhold.runner.errors import (
     Forbidden,
     InboxFull,
@@ -17,6 +18,7 @@ from threadhold.runner.errors import (
 from threadhold.runner.machine import RunStatus, StopReason
 from threadhold.runner.records import INBOX_MAX, Message, Nudge, OnBusy, Principal, Receipt
 from threadhold.runner.tally import UNTOLD, Tally
+from threadhold.storage.encoding import json_of
 from threadhold.storage.ids import as_uuid, new_id
 from threadhold.storage.pool import Database
 
@@ -49,9 +51,10 @@ def _refusal(row: Any, thread: str, key: str | None) -> RunnerError:
 class PostgresMessages:
     """The `MessageStore` on Postgres."""
 
-    def __init__(self, database: Database, *, tally: Tally = UNTOLD) -> None:
+    def __init__(self, database: Database, *, tally: Tally = UNTOLD, admitting: Admitting = PLAIN) -> None:
         self._database = database
         self._tally = tally
+        self._admitting = admitting
 
     async def send(
         self,
@@ -79,6 +82,7 @@ class PostgresMessages:
             new_id(),
             on_busy,
             INBOX_MAX,
+            json_of(self._admitting.of(by)),
         )
         if row["outcome"] != "ok":
             raise _refusal(row, thread, key)

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from threadhold.runner.admitting import PLAIN, Admitting
 from threadhold.runner.checkpoints import Replay, checkpoint_id
 from threadhold.runner.errors import (
     ActsForAnother,
@@ -20,8 +21,16 @@ from threadhold.runner.errors import (
     Unavailable,
 )
 from threadhold.runner.machine import AttemptOutcome, RunStatus
-from threadhold.runner.records import AttemptRecord, Nudge, Principal, Run, StopReceipt, WorkerRecord
+from threadhold.runner.records import (
+    AttemptRecord,
+    Nudge,
+    Principal,
+    Run,
+    StopReceipt,
+    WorkerRecord,
+)
 from threadhold.runner.tally import UNTOLD, Tally
+from threadhold.storage.encoding import json_of
 from threadhold.storage.ids import as_uuid, new_id
 from threadhold.storage.pool import Database
 
@@ -42,6 +51,9 @@ def run_of(row: Any) -> Run:
         created_at=row["created_at"],
         started_at=row["started_at"],
         ended_at=row["ended_at"],
+        interface=row["interface"],
+        environment=row["environment"],
+        budget=row["budget"],
         output=json.loads(row.get("output") or "null"),
         replay_of=str(row["replay_of"]) if row["replay_of"] else None,
         replay_from=checkpoint_id(row["replay_begin"], row["replay_chunk"]) if row["replay_of"] else None,
@@ -73,6 +85,7 @@ def _worker(row: Any) -> WorkerRecord:
         draining=row["draining"],
         started_at=row["started_at"],
         seen_at=row["seen_at"],
+        queue=row["queue"],
     )
 
 
@@ -109,9 +122,10 @@ def _replay_refusal(row: Any, run: str, key: str | None) -> RunnerError:
 class PostgresRuns:
     """The `RunStore` on Postgres."""
 
-    def __init__(self, database: Database, *, tally: Tally = UNTOLD) -> None:
+    def __init__(self, database: Database, *, tally: Tally = UNTOLD, admitting: Admitting = PLAIN) -> None:
         self._database = database
         self._tally = tally
+        self._admitting = admitting
 
     async def get(self, run: str, *, by: Principal) -> Run:
         """Return a run."""
@@ -132,8 +146,10 @@ class PostgresRuns:
 
     async def replay(self, run: str, *, chunk: int, by: Principal, key: str | None) -> tuple[Replay, Nudge]:
         """Make a run that goes on from a chunk of this one's history, under the thread's lock."""
-        id, roles = as_uuid(run, "run"), sorted(by.roles)
-        row = await self._database.row("replay", by.workspace, by.id, roles, id, chunk, key, new_id())
+        id, roles, admission = as_uuid(run, "run"), sorted(by.roles), json_of(self._admitting.of(by))
+        row = await self._database.row(
+            "replay", by.workspace, by.id, roles, id, chunk, key, new_id(), admission
+        )
         if row["outcome"] != "ok":
             raise _replay_refusal(row, run, key)
         thread, made = str(row["thread"]), str(row["run"])
@@ -235,6 +251,9 @@ class PostgresRuns:
             "lost": tuple(json.loads(row["lost"])),
             "claim": json.loads(row["claim"]) if row["claim"] else None,
             "has_worker": row["has_worker"],
+            "spent": json.loads(row["spent"]),
+            "charged": tuple(json.loads(row["charged"])),
+            "decisions": tuple(json.loads(row["decisions"])),
         }
 
     async def attempts(self, run: str) -> builtins.list[AttemptRecord]:

@@ -20,8 +20,18 @@ from threadhold.runner.errors import (
     ThreadBusy,
     ThreadChanged,
     ThreadExists,
+    ThreadMismatch,
 )
-from threadhold.runner.records import MEMBERS_MAX, Access, Member, Principal, Thread, ThreadStatus
+from threadhold.runner.memory import MemoryBinding, binding_data, bindings_of
+from threadhold.runner.records import (
+    MEMBERS_MAX,
+    REFS_MAX,
+    Access,
+    Member,
+    Principal,
+    Thread,
+    ThreadStatus,
+)
 from threadhold.storage.ids import as_uuid, new_id, thread_id_for_key
 from threadhold.storage.pool import Database
 
@@ -42,6 +52,9 @@ def thread_of(row: Any) -> Thread:
         created_at=row["created_at"],
         updated_at=row["updated_at"],
         execution=str(row["execution"]) if row["execution"] else None,
+        participants=(row["agent"], *row["participants"]),
+        memory=bindings_of(json.loads(row["memory"])),
+        state_refs=tuple(row["state_refs"]),
     )
 
 
@@ -137,6 +150,47 @@ class PostgresThreads:
                 raise ThreadArchived(thread)
         return await self.get(thread, by=by)
 
+    async def resolve(
+        self,
+        thread: str,
+        *,
+        agent: str,
+        participants: Sequence[str],
+        memory: Sequence[MemoryBinding],
+        state_refs: Sequence[str],
+        status: ThreadStatus | None,
+        by: Principal,
+    ) -> tuple[Thread, int]:
+        """Find a thread or make it, and add to what it is about, under its lock."""
+        row = await self._database.row(
+            "resolve",
+            by.workspace,
+            by.id,
+            sorted(by.roles),
+            as_uuid(thread, "thread"),
+            agent,
+            list(participants),
+            json.dumps(binding_data(memory)),
+            list(state_refs),
+            status,
+            REFS_MAX,
+        )
+        match row["outcome"]:
+            case "not_found":
+                raise NotFound("thread", thread)
+            case "forbidden":
+                raise Forbidden("add to it")
+            case "thread_mismatch":
+                raise ThreadMismatch(thread)
+            case "thread_archived":
+                raise ThreadArchived(thread)
+            case "thread_busy":
+                raise ThreadBusy(None)
+            case "full":
+                field = row["full_of"]
+                raise InvalidInput(f"a thread has at most {REFS_MAX} {field}", field=field)
+        return await self.get(thread, by=by), row["seq"]
+
     async def list(self, *, by: Principal, before: str | None, limit: int) -> list[Thread]:
         """Return the principal's threads by id, the highest first."""
         after = as_uuid(before, "thread") if before else None
@@ -211,6 +265,7 @@ class PostgresFacts:
                 kind="fact",
                 at=row["at"].isoformat(),
                 data={"fact": row["kind"], **json.loads(row["data"])},
+                admission=json.loads(row["admission"] or "null"),
             )
             for row in rows
         ]

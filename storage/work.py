@@ -4,16 +4,16 @@ import asyncio
 import contextlib
 import functools
 import json
-import os
-import platform
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
+from decimal import Decimal
 from typing import Any, Final
 from uuid import UUID
 
 import asyncpg
 import structlog
 
+from threadhold.runner.admitting import PLAIN, Admitting
 from threadhold.runner.decisions import NewRequest
 from threadhold.runner.errors import ClaimLost, Unavailable
 from threadhold.runner.machine import RunStatus, StopReason
@@ -39,15 +39,17 @@ from threadhold.storage.encoding import (
     start_of,
 )
 from threadhold.storage.ids import new_id
+from threadhold.storage.membership import Membership
 from threadhold.storage.pool import Database
 
 log = structlog.get_logger(__name__)
 
 # Whoever has just taken a thread must not wait long for what is only counted.
 TELL_S: Final = 0.5
+SOON: Final = timedelta(seconds=1)
 
 
-class PostgresWork:
+class PostgresWork(Membership):
     """The `WorkStore` on Postgres, for one worker.
 
     Args:
@@ -55,11 +57,20 @@ class PostgresWork:
         worker: this worker's id, unique to this incarnation of the process.
         ttl: how long a claim lasts without a renewal.
         tally: hears what was committed here.
+        admitting: what a thread that code of one's own holds is admitted with.
     """
 
-    def __init__(self, database: Database, *, worker: str, ttl: timedelta, tally: Tally = UNTOLD) -> None:
-        self._database = database
-        self._worker = worker
+    def __init__(
+        self,
+        database: Database,
+        *,
+        worker: str,
+        ttl: timedelta,
+        tally: Tally = UNTOLD,
+        admitting: Admitting = PLAIN,
+    ) -> None:
+        super().__init__(database, worker=worker)
+        self._admitting = admitting
         self._ttl = ttl
         self._tally = tally
 
@@ -99,6 +110,7 @@ class PostgresWork:
             self._ttl,
             new_id(),
             new_id(),
+            json_of(self._admitting.of(by)),
         )
         if row["outcome"] != "held":
             raise refusal_of(thread, row["outcome"])
@@ -117,6 +129,8 @@ class PostgresWork:
             seq=row["seq"],
             fresh=True,
             inbox=(),
+            interface=by.interface,
+            environment=self._admitting.environment,
         )
         return start, Nudge(thread=thread, seq=row["seq"])
 
@@ -136,6 +150,7 @@ class PostgresWork:
         history: Sequence[Any] = (),
         delivered: Sequence[int] = (),
         shown: Sequence[Any] = (),
+        spend: Mapping[str, Any] | None = None,
     ) -> Recorded:
         """Record what the run did, under its claim."""
         row = await self._database.row(
@@ -147,10 +162,21 @@ class PostgresWork:
             history_of(history),
             list(delivered),
             history_of(shown),
+            None if spend is None else json_of(spend),
         )
         if row["outcome"] == "fenced":
             raise ClaimLost(start.thread, start.fence)
-        return Recorded(seq=row["seq"], waiting=row["waiting"], stop_requested=row["stop"])
+        return Recorded(
+            seq=row["seq"],
+            waiting=row["waiting"],
+            stop_requested=row["stop"],
+            refused=None if row["outcome"] == "ok" else row["outcome"],
+            limits=tuple(json.loads(row["limits"] or "[]")),
+        )
+
+    async def settle(self, call: str, *, input_tokens: int, output_tokens: int, cost: Decimal | None) -> None:
+        """Say what a model's call came to."""
+        await self._database.row("settle", UUID(call), input_tokens, output_tokens, cost)
 
     async def inbox(self, start: Start) -> list[InboxMessage]:
         """Return the messages that wait for this run."""
@@ -222,7 +248,13 @@ class PostgresWork:
         return None if row["outcome"] == "stop" else Nudge(thread=start.thread, seq=row["seq"])
 
     async def hand_over(
-        self, start: Start, *, facts: Sequence[NewFact] = (), history: Sequence[Any] = ()
+        self,
+        start: Start,
+        *,
+        facts: Sequence[NewFact] = (),
+        history: Sequence[Any] = (),
+        failed: Mapping[str, Any] | None = None,
+        after: timedelta = SOON,
     ) -> tuple[HandedOver, Nudge]:
         """Give the run to another worker, or end it when it was asked to stop."""
         row = await self._database.row(
@@ -233,12 +265,16 @@ class PostgresWork:
             facts_of(facts),
             history_of(history),
             new_id(),
+            None if failed is None else json_of(failed),
+            after,
         )
         if row["outcome"] not in ("handed_over", "stopped"):
             raise ClaimLost(start.thread, start.fence)
         if row["outcome"] == "stopped":
             await self._tell_end(start, row, status=RunStatus.STOPPED, reason=None)
-        nudge = nudge_of(start.thread, row, run=row["next_run"])
+        # One that is to wait is found by those who look for what nobody took.
+        waits = failed is not None and row["outcome"] == "handed_over"
+        nudge = nudge_of(start.thread, row, run=None if waits else row["next_run"])
         return HandedOver(outcome=row["outcome"], seq=row["seq"]), nudge
 
     async def partial(self, start: Start, message: Any) -> None:
@@ -348,32 +384,3 @@ class PostgresWork:
             self._tally.request_answered("expired")
         log.info("requests_expired", thread=str(thread), count=row["expired"])
         return nudge_of(str(thread), row, run=row["run"])
-
-    async def draining(self) -> bool:
-        """Tell whether an operator asked this worker to leave."""
-        row = await self._database.row("draining", self._worker)
-        return bool(row[0])
-
-    async def register(self, *, agents: Sequence[str], capacity: int) -> None:
-        """Say that this worker is there."""
-        await self._database.run(
-            "register", self._worker, list(agents), capacity, platform.node(), os.getpid()
-        )
-
-    async def unregister(self) -> None:
-        """Say that this worker leaves."""
-        await self._database.run("unregister", self._worker)
-
-    async def disown(self, name: str) -> int:
-        """Let the claims of all workers of this name lapse at once, and return how many there were."""
-        row = await self._database.row("disown", name)
-        return int(row[0])
-
-    async def audit(self, *, recent: timedelta | None = None) -> list[dict[str, Any]]:
-        """Return every broken invariant of the threads that changed within `recent`, or of all."""
-        return [dict(row) for row in await self._database.rows("audit", recent)]
-
-    async def audited(self, *, every: timedelta) -> list[dict[str, Any]]:
-        """Audit what has changed lately, if it is this worker's turn: one of all does it, once in `every`."""
-        turn = await self._database.row("turn", "audit", every)
-        return await self.audit(recent=2 * every) if turn[0] else []

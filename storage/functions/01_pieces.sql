@@ -87,6 +87,7 @@ CREATE OR REPLACE FUNCTION _close_attempt(p_thread uuid, p_run uuid, p_outcome t
 RETURNS void LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE a attempts;
 BEGIN
+    PERFORM _settle_attempt(p_run);
     UPDATE attempts SET outcome = p_outcome, cause = p_cause, closed_at = clock_timestamp()
      WHERE run_id = p_run AND closed_at IS NULL RETURNING * INTO a;
     IF FOUND THEN
@@ -126,12 +127,24 @@ BEGIN
     END IF;
 END $$;
 
-CREATE OR REPLACE FUNCTION _new_run(p_thread uuid, p_run uuid, p_principal text, p_roles text[]) RETURNS void
+-- What a run was admitted with, as each of its facts tells it.
+CREATE OR REPLACE FUNCTION _admission(r runs) RETURNS jsonb LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE WHEN r.id IS NOT NULL THEN jsonb_build_object('principal', r.principal, 'interface', r.interface,
+        'environment', r.environment, 'budget', r.budget) END
+$$;
+
+-- What a run of this agent is admitted with. p_admission: {interface, environment, budget | budgets: {agent: budget}}
+CREATE OR REPLACE FUNCTION _budget(p_admission jsonb, p_agent text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
+    SELECT coalesce(p_admission ->> 'budget', p_admission -> 'budgets' ->> p_agent)
+$$;
+
+CREATE OR REPLACE FUNCTION _new_run(p_thread uuid, p_run uuid, p_principal text, p_roles text[], p_admission jsonb) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
-    INSERT INTO runs (id, thread_id, run_no, agent, principal, roles, first_seq, fence_before, take_at)
+    INSERT INTO runs (id, thread_id, run_no, agent, principal, roles, first_seq, fence_before, take_at, interface, environment, budget)
     SELECT p_run, p_thread, t.run_no + 1, t.agent, p_principal, p_roles, t.log_seq, t.fence,
-           clock_timestamp() + interval '1 s'
+           clock_timestamp() + interval '1 s', p_admission ->> 'interface', p_admission ->> 'environment',
+           _budget(p_admission, t.agent)
       FROM threads t WHERE t.id = p_thread;
     UPDATE threads SET state = 'busy', current_run = p_run, run_no = run_no + 1,
            status = CASE status WHEN 'completed' THEN 'active' ELSE status END
@@ -167,7 +180,8 @@ BEGIN
     END IF;
     UPDATE inbox SET mode = 'now', for_run = p_new_run
      WHERE thread_id = p_thread AND state = 'waiting' AND (seq = m.seq OR mode = 'now');
-    PERFORM _new_run(p_thread, p_new_run, m.sender, m.roles);
+    PERFORM _new_run(p_thread, p_new_run, m.sender, m.roles, jsonb_build_object(
+        'interface', m.interface, 'environment', m.environment, 'budget', m.budget));
     RETURN p_new_run;
 END $$;
 
@@ -182,6 +196,15 @@ BEGIN
     END LOOP;
 END $$;
 
+-- What a run's own calls of models came to, by its facts: those of agents that it delegated to among them.
+CREATE OR REPLACE FUNCTION _spent(p_run uuid) RETURNS jsonb LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
+    SELECT jsonb_build_object('model_calls', count(*), 'input_tokens', coalesce(sum((m.data ->> 'input_tokens')::bigint), 0),
+                              'output_tokens', coalesce(sum((m.data ->> 'output_tokens')::bigint), 0),
+                              'cost', coalesce(sum((m.data ->> 'cost')::numeric), 0)::text)
+      FROM facts m WHERE m.run_id = p_run
+       AND (m.kind = 'model_called' OR m.kind = 'delegated' AND m.data ->> 'did' = 'model_called')
+$$;
+
 -- What is known of a run whose holder has gone: for whoever asks why.
 CREATE OR REPLACE FUNCTION _forensic(p_thread uuid, p_run uuid, p_cause text) RETURNS jsonb
 LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
@@ -195,11 +218,7 @@ LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
               FROM facts b WHERE b.run_id = p_run AND b.kind = 'tool_called' AND NOT EXISTS (
                    SELECT 1 FROM facts e WHERE e.run_id = p_run AND e.kind = 'tool_returned' AND e.seq > b.seq
                       AND e.data -> 'call_id' = b.data -> 'call_id')),
-        'spend', (
-            SELECT jsonb_build_object('model_calls', count(*), 'input_tokens', coalesce(sum((m.data ->> 'input_tokens')::bigint), 0),
-                                      'output_tokens', coalesce(sum((m.data ->> 'output_tokens')::bigint), 0),
-                                      'cost', coalesce(sum((m.data ->> 'cost')::numeric), 0)::text)
-              FROM facts m WHERE m.run_id = p_run AND m.kind = 'model_called'))
+        'spend', _spent(p_run))
       FROM threads t JOIN runs r ON r.id = p_run LEFT JOIN claims c ON c.thread_id = t.id WHERE t.id = p_thread
 $$;
 

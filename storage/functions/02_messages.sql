@@ -2,9 +2,10 @@
 
 -- outcome: ok | not_found | forbidden | key_conflict | thread_exists | thread_archived | thread_busy | inbox_full
 -- p_agent: not NULL makes the thread, owned by the sender, if there is none of that id.
-CREATE OR REPLACE FUNCTION send_v1(p_workspace text, p_principal text, p_roles text[], p_thread uuid, p_agent text,
+-- p_admission: what a run that the message starts, now or later, is admitted with (see _budget).
+CREATE OR REPLACE FUNCTION send_v2(p_workspace text, p_principal text, p_roles text[], p_thread uuid, p_agent text,
                                    p_key text, p_hash bytea, p_content text, p_message uuid, p_new_run uuid,
-                                   p_on_busy text, p_inbox_max int,
+                                   p_on_busy text, p_inbox_max int, p_admission jsonb,
                                    OUT outcome text, OUT disposition text, OUT message uuid, OUT run uuid, OUT seq bigint,
                                    OUT duplicate boolean, OUT has_worker boolean, OUT agent text, OUT dispatch uuid,
                                    OUT holder text)
@@ -56,10 +57,12 @@ BEGIN
            state = CASE WHEN state = 'idle' THEN 'busy' ELSE state END,
            current_run = coalesce(current_run, p_new_run)
      WHERE id = p_thread RETURNING * INTO t;
-    INSERT INTO inbox (thread_id, seq, id, sender, roles, key, hash, content, disposition, for_run, fact_seq, mode)
-    VALUES (p_thread, t.inbox_seq, p_message, p_principal, p_roles, p_key, p_hash, p_content, disposition, run, seq, v_mode);
+    INSERT INTO inbox (thread_id, seq, id, sender, roles, key, hash, content, disposition, for_run, fact_seq, mode,
+                       interface, environment, budget)
+    VALUES (p_thread, t.inbox_seq, p_message, p_principal, p_roles, p_key, p_hash, p_content, disposition, run, seq, v_mode,
+            p_admission ->> 'interface', p_admission ->> 'environment', _budget(p_admission, t.agent));
     IF disposition = 'started' THEN
-        PERFORM _new_run(p_thread, p_new_run, p_principal, p_roles);
+        PERFORM _new_run(p_thread, p_new_run, p_principal, p_roles, p_admission);
         UPDATE runs SET first_seq = seq - 1 WHERE id = p_new_run;
     ELSIF disposition = 'replied' THEN
         PERFORM _reply(p_thread, r.id, p_principal, p_content, t.inbox_seq);

@@ -5,12 +5,13 @@
 -- it lives. The claim's id is made here, one per start, so that no key can ever stand for two starts.
 -- p_agents and p_retries go together: how often a run of that agent may start again after an abandonment.
 -- outcome: started | held | nothing | not_mine
-CREATE OR REPLACE FUNCTION claim_v3(p_thread uuid, p_agents text[], p_retries int[], p_worker text, p_start_key uuid,
+CREATE OR REPLACE FUNCTION claim_v4(p_thread uuid, p_agents text[], p_retries int[], p_worker text, p_start_key uuid,
                                     p_ttl interval, p_hinted boolean, p_new_run uuid,
                                     OUT outcome text, OUT workspace text, OUT run uuid, OUT agent text, OUT principal text,
                                     OUT roles text[], OUT attempt int, OUT claim_id uuid, OUT fence bigint,
                                     OUT history_head bigint, OUT inbox jsonb, OUT lapsed text, OUT seq bigint,
-                                    OUT fresh boolean)
+                                    OUT fresh boolean, OUT interface text, OUT environment text, OUT budget text,
+                                    OUT memory jsonb, OUT failed_tries int)
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE t threads; r runs;
 BEGIN
@@ -39,6 +40,7 @@ BEGIN
     SELECT * INTO t FROM threads WHERE id = p_thread;
     workspace := t.workspace; run := r.id; agent := r.agent; principal := r.principal; roles := r.roles;
     attempt := r.attempt; claim_id := t.claim_id; fence := t.fence; history_head := t.history_head; seq := t.log_seq;
+    interface := r.interface; environment := r.environment; budget := r.budget; memory := t.memory; failed_tries := r.failed_tries;
     inbox := _inbox(p_thread);
     -- An earlier start that was never acknowledged has left no run_started.
     fresh := r.attempt = 1 OR NOT EXISTS (SELECT 1 FROM facts f WHERE f.run_id = r.id AND f.kind = 'run_started');
@@ -73,8 +75,9 @@ END $$;
 
 -- Hold a thread for code of one's own: a run of kind 'direct' that no worker takes. Messages wait for the run after it.
 -- outcome: held | not_found | forbidden | thread_archived | thread_busy
-CREATE OR REPLACE FUNCTION hold_v2(p_workspace text, p_principal text, p_roles text[], p_thread uuid, p_holder text,
+CREATE OR REPLACE FUNCTION hold_v3(p_workspace text, p_principal text, p_roles text[], p_thread uuid, p_holder text,
                                    p_start_key uuid, p_ttl interval, p_run uuid, p_new_run uuid,
+                                   p_admission jsonb,
                                    OUT outcome text, OUT run uuid, OUT agent text, OUT claim_id uuid, OUT fence bigint,
                                    OUT history_head bigint, OUT seq bigint)
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
@@ -90,7 +93,7 @@ BEGIN
         PERFORM _take_over(p_thread, p_new_run);
         SELECT * INTO t FROM threads WHERE id = p_thread;
         IF t.state <> 'idle' THEN outcome := 'thread_busy'; RETURN; END IF;
-        PERFORM _new_run(p_thread, p_run, p_principal, p_roles);
+        PERFORM _new_run(p_thread, p_run, p_principal, p_roles, p_admission);
         UPDATE runs x SET kind = 'direct' WHERE id = p_run;
         -- Not hinted: nothing closes a gate for code of somebody's own, so only the ttl counts.
         PERFORM _start(p_thread, p_holder, p_start_key, p_ttl, false);
@@ -113,18 +116,25 @@ $$;
 
 -- Record facts and history under the claim, and consume messages together with the history that shows them. A run that
 -- was asked to stop consumes nothing more: p_delivered and p_shown are left out then, and `stop` says so.
--- p_rec_no is 1, 2, 3 ... per start: a repeat is harmless. outcome: ok | fenced
-CREATE OR REPLACE FUNCTION record_v1(p_thread uuid, p_claim uuid, p_rec_no bigint, p_facts jsonb, p_history json,
-                                     p_delivered bigint[], p_shown json,
-                                     OUT outcome text, OUT seq bigint, OUT waiting int, OUT stop boolean)
+-- p_rec_no is 1, 2, 3 ... per start: a repeat is harmless. p_spend: what is about to be spent (see _spend), or NULL; what
+-- may not be spent leaves nothing written, and `limits` says why. outcome: ok | fenced | exhausted | wait | no_grant
+CREATE OR REPLACE FUNCTION record_v2(p_thread uuid, p_claim uuid, p_rec_no bigint, p_facts jsonb, p_history json,
+                                     p_delivered bigint[], p_shown json, p_spend jsonb,
+                                     OUT outcome text, OUT seq bigint, OUT waiting int, OUT stop boolean,
+                                     OUT limits jsonb, OUT left_s float8)
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
-DECLARE t threads;
+DECLARE t threads; s record;
 BEGIN
     SELECT * INTO t FROM threads WHERE id = p_thread FOR NO KEY UPDATE;
     IF t.claim_id IS DISTINCT FROM p_claim THEN outcome := 'fenced'; RETURN; END IF;
     IF p_rec_no > t.rec_no THEN
         -- A failover has lost records of this claim: what follows them would be a story with a hole.
         IF p_rec_no <> t.rec_no + 1 THEN outcome := 'fenced'; RETURN; END IF;
+        IF p_spend IS NOT NULL THEN
+            s := _spend(p_thread, t.current_run, p_spend);
+            limits := s.limits; left_s := s.left_s;
+            IF s.outcome <> 'ok' THEN outcome := s.outcome; seq := t.log_seq; waiting := 0; stop := false; RETURN; END IF;
+        END IF;
         IF p_rec_no = 1 THEN UPDATE runs SET unacked = 0 WHERE id = t.current_run; END IF;
         UPDATE threads SET rec_no = p_rec_no WHERE id = p_thread;
         PERFORM _facts(p_thread, t.current_run, p_facts);
@@ -201,9 +211,10 @@ BEGIN
 END $$;
 
 -- Hand a run over to another worker: no crash, and no retry used up. After a stop it ends instead.
+-- p_failed: why this attempt has failed, if it is tried again by that, p_after from now.
 -- outcome: handed_over | stopped | fenced
-CREATE OR REPLACE FUNCTION hand_over_v1(p_thread uuid, p_run uuid, p_claim uuid, p_facts jsonb, p_history json, p_new_run uuid,
-                                        OUT outcome text, OUT seq bigint, OUT next_run uuid, OUT agent text)
+CREATE OR REPLACE FUNCTION hand_over_v2(p_thread uuid, p_run uuid, p_claim uuid, p_facts jsonb, p_history json, p_new_run uuid,
+                                        p_failed jsonb, p_after interval, OUT outcome text, OUT seq bigint, OUT next_run uuid, OUT agent text)
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE t threads; r runs;
 BEGIN
@@ -211,7 +222,8 @@ BEGIN
     agent := t.agent; seq := t.log_seq;
     IF t.claim_id IS DISTINCT FROM p_claim THEN
         outcome := coalesce((SELECT a.outcome FROM attempts a WHERE a.run_id = p_run AND a.claim_id = p_claim
-                                AND a.outcome IN ('handed_over', 'stopped')), 'fenced');
+                                AND a.outcome IN ('handed_over', 'stopped', 'failed')), 'fenced');
+        outcome := CASE outcome WHEN 'failed' THEN 'handed_over' ELSE outcome END;
         RETURN;
     END IF;
     SELECT * INTO r FROM runs WHERE id = p_run;
@@ -224,9 +236,15 @@ BEGIN
     ELSE
         -- A start that was given back before the agent ran is no failed start.
         IF t.rec_no = 0 THEN UPDATE runs SET unacked = unacked - 1 WHERE id = p_run; END IF;
-        PERFORM _close_attempt(p_thread, p_run, 'handed_over', 'drain', '{"text": "withdrawn"}');
+        IF p_failed IS NULL THEN
+            PERFORM _close_attempt(p_thread, p_run, 'handed_over', 'drain', '{"text": "withdrawn"}');
+        ELSE
+            UPDATE runs SET failed_tries = failed_tries + 1 WHERE id = p_run;
+            PERFORM _close_attempt(p_thread, p_run, 'failed', 'error', jsonb_build_object(
+                'text', 'withdrawn', 'error', p_failed, 'again_in_s', extract(epoch FROM p_after)));
+        END IF;
         PERFORM _unclaim(p_thread);
-        PERFORM _again(p_thread, p_run, interval '1 s');
+        PERFORM _again(p_thread, p_run, p_after);
         next_run := p_run;
         outcome := 'handed_over';
     END IF;

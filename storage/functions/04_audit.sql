@@ -92,7 +92,30 @@ BEGIN
      WHERE r.thread_id = ANY (v_ids) AND r.unacked > 5
     UNION ALL
     SELECT 'only a worker''s run is retried', r.thread_id, r.id::text FROM runs r
-     WHERE r.thread_id = ANY (v_ids) AND r.kind = 'direct' AND (r.retried > 0 OR r.attempt > 1);
+     WHERE r.thread_id = ANY (v_ids) AND r.kind = 'direct' AND (r.retried > 0 OR r.attempt > 1 + (
+           SELECT count(*) FROM attempts a WHERE a.run_id = r.id AND a.outcome IN ('interrupted', 'handed_over')))
+    UNION ALL
+    SELECT 'what a run has spent is the sum of its calls', r.thread_id, r.id::text FROM runs r
+      JOIN threads t ON t.id = r.thread_id
+      JOIN spend s ON s.workspace = t.workspace AND s.scope = 'run' AND s.id = r.id::text, LATERAL (
+           SELECT count(*) AS calls,
+                  coalesce(sum(CASE m.state WHEN 'settled' THEN m.input_tokens + m.output_tokens WHEN 'lost' THEN m.tokens ELSE 0 END), 0) AS tokens,
+                  coalesce(sum(CASE m.state WHEN 'settled' THEN coalesce(m.cost, 0) WHEN 'lost' THEN m.money ELSE 0 END), 0) AS money,
+                  coalesce(sum(m.tokens) FILTER (WHERE m.state = 'open'), 0) AS held_tokens,
+                  coalesce(sum(m.money) FILTER (WHERE m.state = 'open'), 0) AS held_money
+             FROM model_calls m WHERE m.run_id = r.id) m
+     WHERE r.thread_id = ANY (v_ids) AND (s.model_calls, s.tokens, s.money, s.held_tokens, s.held_money)
+           IS DISTINCT FROM (m.calls, m.tokens, m.money, m.held_tokens, m.held_money)
+    UNION ALL
+    SELECT 'only calls of a run in progress hold anything', r.thread_id, m.id::text FROM runs r
+      JOIN threads t ON t.id = r.thread_id JOIN model_calls m ON m.run_id = r.id AND m.state = 'open'
+     WHERE r.thread_id = ANY (v_ids) AND m.claim_id IS DISTINCT FROM t.claim_id
+    UNION ALL
+    -- All of the log is looked through for this one, so only where everything is.
+    SELECT 'each use of a grant is on the log', g.thread_id, g.id::text FROM grants g
+      LEFT JOIN (SELECT f.data ->> 'grant' AS id, count(*) AS uses FROM facts f WHERE f.kind = 'grant_used' GROUP BY 1) u
+        ON u.id = g.id::text
+     WHERE p_recent IS NULL AND g.used <> coalesce(u.uses, 0);
 END $$;
 
 -- Whether it is this caller's turn to do what one worker does for all, at most once in p_every.

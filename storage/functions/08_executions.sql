@@ -3,8 +3,9 @@
 -- Start an execution: a thread of its own for the agent, with the mission as its first message. All ids come from the
 -- caller; those that a key stands for are the same each time, so that the same call finds what the first one made.
 -- outcome: ok | key_conflict (the key stands for another mission or agent)
-CREATE OR REPLACE FUNCTION execute_v1(p_workspace text, p_principal text, p_roles text[], p_execution uuid, p_agent text,
+CREATE OR REPLACE FUNCTION execute_v2(p_workspace text, p_principal text, p_roles text[], p_execution uuid, p_agent text,
                                       p_mission text, p_thread uuid, p_key text, p_hash bytea, p_message uuid, p_new_run uuid,
+                                      p_admission jsonb,
                                       OUT outcome text, OUT message uuid, OUT run uuid, OUT seq bigint, OUT duplicate boolean,
                                       OUT has_worker boolean, OUT agent text, OUT dispatch uuid)
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
@@ -15,8 +16,8 @@ BEGIN
     VALUES (p_execution, p_workspace, p_principal, p_agent, p_mission) ON CONFLICT DO NOTHING;
     INSERT INTO threads (id, workspace, owner, agent, execution)
     VALUES (p_thread, p_workspace, p_principal, p_agent, p_execution) ON CONFLICT DO NOTHING;
-    s := send_v1(p_workspace, p_principal, p_roles, p_thread, p_agent, p_key, p_hash, p_mission, p_message, p_new_run,
-                 'steer', 1);
+    s := send_v2(p_workspace, p_principal, p_roles, p_thread, p_agent, p_key, p_hash, p_mission, p_message, p_new_run,
+                 'steer', 1, p_admission);
     outcome := s.outcome; message := s.message; run := s.run; seq := s.seq; duplicate := s.duplicate;
     has_worker := s.has_worker; agent := p_agent; dispatch := s.dispatch;
     IF EXISTS (SELECT 1 FROM executions e WHERE e.id = p_execution AND e.agent <> p_agent) THEN
@@ -58,8 +59,8 @@ $$;
 -- on the same thread that names its origin. What the branch had behind that chunk is not shown to the model any more; it
 -- stays on record. Whoever else may write to the thread sends with an identity of their own instead.
 -- outcome: ok | not_found | forbidden | not_yours | key_conflict | not_ended | no_checkpoint | thread_archived | thread_busy
-CREATE OR REPLACE FUNCTION replay_v1(p_workspace text, p_principal text, p_roles text[], p_run uuid, p_chunk bigint, p_key text,
-                                     p_new_run uuid,
+CREATE OR REPLACE FUNCTION replay_v2(p_workspace text, p_principal text, p_roles text[], p_run uuid, p_chunk bigint, p_key text,
+                                     p_new_run uuid, p_admission jsonb,
                                      OUT outcome text, OUT thread uuid, OUT run uuid, OUT begun_by uuid, OUT seq bigint,
                                      OUT duplicate boolean, OUT has_worker boolean, OUT agent text, OUT dispatch uuid)
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
@@ -87,7 +88,7 @@ BEGIN
     IF begun_by IS NULL THEN outcome := 'no_checkpoint'; RETURN; END IF;
     IF t.status = 'archived' THEN outcome := 'thread_archived'; RETURN; END IF;
     IF t.state <> 'idle' THEN outcome := 'thread_busy'; run := t.current_run; RETURN; END IF;
-    PERFORM _new_run(t.id, p_new_run, r.principal, r.roles);
+    PERFORM _new_run(t.id, p_new_run, r.principal, r.roles, p_admission);
     UPDATE threads SET history_head = p_chunk WHERE id = t.id;
     UPDATE runs SET replay_of = p_run, replay_chunk = p_chunk, replay_begin = begun_by, replayed_by = p_principal,
            replay_key = p_key WHERE id = p_new_run;

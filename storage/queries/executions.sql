@@ -1,6 +1,6 @@
 -- name: execute
 -- Start an execution.
-SELECT * FROM {schema}.execute_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11);
+SELECT * FROM {schema}.execute_v2($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12);
 
 -- name: get_execution
 -- One execution, if it is the principal's or the principal is an operator, with what its status follows from: where the

@@ -1,6 +1,8 @@
 -- name: facts_after
 -- The next facts of a thread.
-SELECT seq, run_id, fence, kind, data, at FROM {schema}.facts WHERE thread_id = $1 AND seq > $2 ORDER BY seq LIMIT $3;
+SELECT f.seq, f.run_id, f.fence, f.kind, f.data, f.at, {schema}._admission(r) AS admission
+  FROM {schema}.facts f LEFT JOIN {schema}.runs r ON r.id = f.run_id
+ WHERE f.thread_id = $1 AND f.seq > $2 ORDER BY f.seq LIMIT $3;
 
 -- name: heads
 -- Where these threads stand.

@@ -8,7 +8,8 @@ SELECT p.* FROM {schema}.threads t LEFT JOIN LATERAL (
     SELECT w.* FROM (
         SELECT f.seq AS place, f.*, row_number() OVER o AS n, lead(f.seq) OVER o IS NOT NULL AS more,
                sum(octet_length(f.data::text)) OVER o - octet_length(f.data::text) AS bytes
-          FROM (SELECT x.seq, x.run_id, x.fence, x.kind, x.data, x.at FROM {schema}.facts x
+          FROM (SELECT x.seq, x.run_id, x.fence, x.kind, x.data, x.at, {schema}._admission(r) AS admission
+                  FROM {schema}.facts x LEFT JOIN {schema}.runs r ON r.id = x.run_id
                  WHERE x.thread_id = t.id AND x.seq > $5 ORDER BY x.seq LIMIT $6::int + 1) f
         WINDOW o AS (ORDER BY f.seq)) w
      WHERE w.n <= $6::int AND w.bytes < $7::bigint) p ON true
@@ -48,7 +49,7 @@ SELECT p.* FROM {schema}.runs r JOIN {schema}.threads t ON t.id = r.thread_id LE
     SELECT w.* FROM (
         SELECT f.seq AS place, f.*, row_number() OVER o AS n, lead(f.seq) OVER o IS NOT NULL AS more,
                sum(octet_length(f.data::text)) OVER o - octet_length(f.data::text) AS bytes
-          FROM (SELECT x.seq, x.run_id, x.fence, x.kind, x.data, x.at FROM {schema}.facts x
+          FROM (SELECT x.seq, x.run_id, x.fence, x.kind, x.data, x.at, {schema}._admission(r) AS admission FROM {schema}.facts x
                  WHERE x.run_id = r.id AND x.kind = 'model_called' AND x.seq > $5
                    AND (NOT $8::boolean OR jsonb_array_length(x.data -> 'calls') > 0)
                  ORDER BY x.seq LIMIT $6::int + 1) f
@@ -67,7 +68,8 @@ WITH asked AS (
        AND f.seq = ANY ($5::bigint[])
      GROUP BY r.id
 )
-SELECT f.seq, f.run_id, f.fence, f.kind, f.data, f.at FROM asked a JOIN {schema}.facts f ON f.run_id = a.run
+SELECT f.seq, f.run_id, f.fence, f.kind, f.data, f.at, {schema}._admission(r) AS admission
+  FROM asked a JOIN {schema}.facts f ON f.run_id = a.run JOIN {schema}.runs r ON r.id = a.run
  WHERE f.seq >= a.first
    AND (f.kind = 'attempt_closed'
         OR f.kind = ANY ($6::text[]) AND (f.data ->> 'call_id' = ANY (a.ids) OR NOT f.data ? 'call_id')

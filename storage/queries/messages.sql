@@ -1,6 +1,6 @@
 -- name: send
 -- Accept a message.
-SELECT * FROM {schema}.send_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12);
+SELECT * FROM {schema}.send_v2($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13);
 
 -- name: get_message
 -- One message, if the principal may see its thread.

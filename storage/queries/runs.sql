@@ -22,11 +22,15 @@ SELECT c.call ->> 'id' AS call_id, r.ended_at IS NOT NULL AS ended,
 -- name: claim
 -- Take a thread's claim and start its pending run; with how long that has waited since it was made.
 SELECT c.*, extract(epoch FROM clock_timestamp() - r.created_at)::float8 AS waited_s
-  FROM {schema}.claim_v3($1, $2, $3, $4, $5, $6, $7, $8) AS c LEFT JOIN {schema}.runs r ON r.id = c.run;
+  FROM {schema}.claim_v4($1, $2, $3, $4, $5, $6, $7, $8) AS c LEFT JOIN {schema}.runs r ON r.id = c.run;
 
 -- name: record
 -- Record what a run did.
-SELECT * FROM {schema}.record_v1($1, $2, $3, $4, $5, $6, $7);
+SELECT * FROM {schema}.record_v2($1, $2, $3, $4, $5, $6, $7, $8);
+
+-- name: settle
+-- Say what a model's call came to.
+SELECT {schema}.settle_v1($1, $2, $3, $4);
 
 -- name: inbox
 -- What waits for the run under this claim.
@@ -58,7 +62,7 @@ SELECT t.history_chunks FROM {schema}.threads t
 -- name: hand_over
 -- Hand a run over to another worker; with how long it has lasted.
 SELECT h.*, extract(epoch FROM clock_timestamp() - r.created_at)::float8 AS lasted_s
-  FROM {schema}.hand_over_v1($1, $2, $3, $4, $5, $6) AS h LEFT JOIN {schema}.runs r ON r.id = $2;
+  FROM {schema}.hand_over_v2($1, $2, $3, $4, $5, $6, $7, $8) AS h LEFT JOIN {schema}.runs r ON r.id = $2;
 
 -- name: partial
 -- Keep what the agent is saying.
@@ -70,7 +74,7 @@ SELECT EXISTS (SELECT 1 FROM {schema}.claims WHERE thread_id = $1 AND claim_id =
 
 -- name: hold
 -- Hold a thread for code of one's own.
-SELECT * FROM {schema}.hold_v2($1, $2, $3, $4, $5, $6, $7, $8, $9);
+SELECT * FROM {schema}.hold_v3($1, $2, $3, $4, $5, $6, $7, $8, $9, $10);
 
 -- name: call_facts
 -- What the log says of these tool calls, where it belongs to the history as it stands.
@@ -97,7 +101,8 @@ SELECT (SELECT f.data || jsonb_build_object('at', f.at) FROM {schema}.facts f
                                   'expires_in_s', round(extract(epoch FROM c.expires_at - clock_timestamp())::numeric, 3))
           FROM {schema}.claims c WHERE c.thread_id = r.thread_id AND c.claim_id = r.claim_id) AS claim,
        EXISTS (SELECT 1 FROM {schema}.workers w WHERE r.agent = ANY (w.agents)
-                  AND w.seen_at > clock_timestamp() - interval '10 s') AS has_worker
+                  AND w.seen_at > clock_timestamp() - interval '10 s') AS has_worker,
+       {schema}._spent(r.id) AS spent, {schema}._charged_of(r.id) AS charged, {schema}._decisions(r.id, 200) AS decisions
   FROM {schema}.runs r WHERE r.id = $1;
 
 -- name: list_runs
@@ -109,8 +114,10 @@ SELECT r.*, r.stop_cut IS NOT NULL AS stop_requested FROM {schema}.runs r JOIN {
  ORDER BY r.id DESC LIMIT $9;
 
 -- name: workers
--- The workers that were seen in the last minute, with the runs that they hold.
-SELECT w.*, (SELECT count(*) FROM {schema}.claims c WHERE c.holder = w.id) AS running FROM {schema}.workers w
+-- The workers that were seen in the last minute, with the runs that they hold, and executors with their calls.
+SELECT w.*, CASE WHEN w.queue IS NULL THEN (SELECT count(*) FROM {schema}.claims c WHERE c.holder = w.id)
+                 ELSE (SELECT count(*) FROM {schema}.remote_calls c WHERE c.queue = w.queue AND c.status = 'running' AND c.executor = w.id)
+            END AS running FROM {schema}.workers w
  WHERE w.seen_at > clock_timestamp() - interval '1 min' ORDER BY w.id;
 
 -- name: drain
@@ -123,7 +130,7 @@ SELECT {schema}.draining_v1($1);
 
 -- name: replay
 -- Run an ended run again from a position in its history.
-SELECT * FROM {schema}.replay_v1($1, $2, $3, $4, $5, $6, $7);
+SELECT * FROM {schema}.replay_v2($1, $2, $3, $4, $5, $6, $7, $8);
 
 -- name: begin_of_run
 -- Where a run that may be seen began: the chunk that the model was first asked over, or the one that it was replayed from;

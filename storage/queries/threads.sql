@@ -33,6 +33,10 @@ SELECT t.* FROM {schema}.threads t
       ORDER BY a.id DESC LIMIT $5))
  ORDER BY t.id DESC LIMIT $5;
 
+-- name: resolve
+-- Find a thread or make it, and add to what it is about.
+SELECT * FROM {schema}.resolve_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10);
+
 -- name: set_member
 -- Let a principal in.
 SELECT * FROM {schema}.set_member_v1($1, $2, $3, $4, $5, $6, $7);

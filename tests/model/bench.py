@@ -15,8 +15,10 @@ from tests.model.people import REQUESTER
 from threadhold.storage.sql import parse, statements
 
 TTL = timedelta(hours=1)
+SOON = timedelta(seconds=1)
 ME = "me"
 WORKERS = ("w1-000000000001", "w2-000000000002")
+ADMITTED = json.dumps({"interface": "python", "environment": "development"})
 ARGS_HASH = hashlib.sha256(b"{}").hexdigest()
 
 
@@ -65,7 +67,20 @@ class Bench:
         """Send a message; the first one makes the thread."""
         hash = hashlib.sha256(body.encode()).digest()
         ids = (uuid4(), uuid4())
-        args: tuple[Any, ...] = ("home", ME, [], self.thread, "a", key, hash, body, *ids, on_busy, 100)
+        args: tuple[Any, ...] = (
+            "home",
+            ME,
+            [],
+            self.thread,
+            "a",
+            key,
+            hash,
+            body,
+            *ids,
+            on_busy,
+            100,
+            ADMITTED,
+        )
         return await self.row(connection, "send", *args)
 
     async def stop(
@@ -93,7 +108,7 @@ class Bench:
 
     async def replay(self, connection: Any, run: UUID) -> dict[str, Any]:
         """Run an ended run again from the thread's first chunk."""
-        return await self.row(connection, "replay", "home", ME, [], run, 1, None, uuid4())
+        return await self.row(connection, "replay", "home", ME, [], run, 1, None, uuid4(), ADMITTED)
 
     # Workers
 
@@ -113,14 +128,16 @@ class Bench:
 
     async def hold(self, connection: Any, worker: str, key: UUID) -> dict[str, Any]:
         """Hold the thread for code of one's own."""
-        args: tuple[Any, ...] = ("home", ME, [], self.thread, worker, key, TTL, uuid4(), uuid4())
+        args: tuple[Any, ...] = ("home", ME, [], self.thread, worker, key, TTL, uuid4(), uuid4(), ADMITTED)
         return await self.row(connection, "hold", *args)
 
     async def record(self, connection: Any, claim: UUID, number: int, seqs: list[int]) -> dict[str, Any]:
         """Record a step, with the messages that it shows."""
         facts = json.dumps([{"kind": "step", "data": {"by": str(claim)}}])
         shown = json.dumps([{"shown": seqs}]) if seqs else None
-        return await self.row(connection, "record", self.thread, claim, number, facts, None, seqs, shown)
+        return await self.row(
+            connection, "record", self.thread, claim, number, facts, None, seqs, shown, None
+        )
 
     async def end(self, connection: Any, run: UUID, claim: UUID, status: str) -> dict[str, Any]:
         """End a run."""
@@ -151,7 +168,9 @@ class Bench:
 
     async def hand_over(self, connection: Any, run: UUID, claim: UUID) -> dict[str, Any]:
         """Let another worker go on."""
-        return await self.row(connection, "hand_over", self.thread, run, claim, "[]", None, uuid4())
+        return await self.row(
+            connection, "hand_over", self.thread, run, claim, "[]", None, uuid4(), None, SOON
+        )
 
     async def release(self, connection: Any, claim: UUID) -> dict[str, Any]:
         """Give the claim up."""
@@ -160,6 +179,11 @@ class Bench:
     async def partial(self, connection: Any, claim: UUID) -> dict[str, Any]:
         """Keep the text in progress."""
         return await self.row(connection, "partial", self.thread, claim, "{}")
+
+    async def ask_executor(self, connection: Any, claim: UUID) -> dict[str, Any]:
+        """Ask for a call that an executor is to carry out."""
+        args = (self.thread, claim, uuid4(), WORKERS[0], "c1", "add", "lab", "{}", "{}", TTL)
+        return await self.row(connection, "remote_ask", *args)
 
     async def renew(self, connection: Any, worker: str, claim: UUID) -> dict[str, Any]:
         """Renew one claim."""

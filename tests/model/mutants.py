@@ -65,21 +65,22 @@ LOCK: Final = re.compile(
     r"    (SELECT \* INTO t|PERFORM 1) FROM threads WHERE id = ([\w.]+) FOR NO KEY UPDATE( SKIP LOCKED)?;"
 )
 LOCKING: Final = {
-    "send_v1": "02_messages.sql",
+    "send_v2": "02_messages.sql",
     "stop_v1": "02_messages.sql",
     "update_thread_v2": "02_messages.sql",
-    "claim_v3": "03_runs.sql",
-    "hold_v2": "03_runs.sql",
-    "record_v1": "03_runs.sql",
+    "claim_v4": "03_runs.sql",
+    "hold_v3": "03_runs.sql",
+    "record_v2": "03_runs.sql",
     "end_v1": "03_runs.sql",
     "release_v1": "03_runs.sql",
-    "hand_over_v1": "03_runs.sql",
+    "hand_over_v2": "03_runs.sql",
     "partial_v1": "03_runs.sql",
     "lapse_v2": "05_claims.sql",
     "pause_v1": "06_requests.sql",
     "answer_v1": "06_requests.sql",
     "expire_v1": "06_requests.sql",
-    "replay_v1": "08_executions.sql",
+    "replay_v2": "08_executions.sql",
+    "remote_ask_v1": "13_remote.sql",
 }
 
 

@@ -147,6 +147,7 @@ CALLS: Final[dict[str, Call]] = {
     "hand_over": lambda s, c, _: s.bench.hand_over(c, s.run, s.claim),
     "release": lambda s, c, _: s.bench.release(c, s.claim),
     "partial": lambda s, c, _: s.bench.partial(c, s.claim),
+    "ask_executor": lambda s, c, _: s.bench.ask_executor(c, s.claim),
     "renew": lambda s, c, _: s.bench.renew(c, KEPT, s.claim),
     "lapse": lambda s, c, _: s.bench.lapse(c),
     "replay": lambda s, c, _: s.bench.replay(c, s.run),
@@ -155,21 +156,22 @@ CALLS: Final[dict[str, Call]] = {
 }
 # Which transaction a call asks for, where the names differ.
 OF_FUNCTION: Final = {
-    "send_v1": ("send", "send_queue", "send_interrupt", "send_same_key"),
+    "send_v2": ("send", "send_queue", "send_interrupt", "send_same_key"),
     "stop_v1": ("stop_run", "stop_thread", "stop_same_key"),
     "update_thread_v2": ("rename", "archive"),
-    "claim_v3": ("claim", "claim_again"),
-    "hold_v2": ("hold",),
-    "record_v1": ("record", "record_first"),
+    "claim_v4": ("claim", "claim_again"),
+    "hold_v3": ("hold",),
+    "record_v2": ("record", "record_first"),
     "end_v1": ("end", "fail"),
     "release_v1": ("release",),
-    "hand_over_v1": ("hand_over",),
+    "hand_over_v2": ("hand_over",),
     "partial_v1": ("partial",),
+    "remote_ask_v1": ("ask_executor",),
     "lapse_v2": ("lapse",),
     "pause_v1": ("pause",),
     "answer_v1": ("answer", "answer_no"),
     "expire_v1": ("expire",),
-    "replay_v1": ("replay",),
+    "replay_v2": ("replay",),
     "_take_over": ("claim", "hold"),
 }
 # These do not wait for a thread that somebody is at: they say so, and are asked again.

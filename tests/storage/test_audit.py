@@ -5,6 +5,7 @@ from typing import Final
 import pytest
 
 from tests.storage.conftest import ME, Desk
+from tests.storage.test_spending import asks
 from threadhold.runner.decisions import Decision, NewRequest
 from threadhold.runner.machine import RunStatus
 from threadhold.storage.requests import PostgresRequests
@@ -59,6 +60,15 @@ BREAKS: Final = [
         "UPDATE runs SET replay_of = id, replay_begin = id, replay_chunk = 1, replayed_by = 'me'",
     ),
     ("no run starts for ever without an acknowledgement", "UPDATE runs SET unacked = 6"),
+    ("what a run has spent is the sum of its calls", "UPDATE spend SET tokens = tokens + 1"),
+    ("what a run has spent is the sum of its calls", "UPDATE spend SET held_money = held_money - 1"),
+    ("what a run has spent is the sum of its calls", "DELETE FROM model_calls"),
+    ("only calls of a run in progress hold anything", "UPDATE model_calls SET claim_id = gen_random_uuid()"),
+    (
+        "each use of a grant is on the log",
+        "INSERT INTO grants (id, workspace, capability, uses, used, granted_by)"
+        " VALUES (gen_random_uuid(), 'home', 'pay', 2, 1, 'ops')",
+    ),
     ("only a worker's run is retried", "UPDATE runs SET kind = 'direct', attempt = 2"),
 ]
 
@@ -67,7 +77,7 @@ async def populate(desk: Desk) -> None:
     """Make the four threads."""
     busy, paused, ended, stopped = [desk.threads.new_thread_id(by=ME, key=str(n)) for n in range(4)]
     await desk.send(busy)
-    await desk.begin(busy)
+    await asks(desk, await desk.begin(busy), 2)
     await desk.send(busy, "wait")
     await desk.send(paused)
     await desk.work.pause(await desk.begin(paused), requests=[ASKED], history=[{"kind": "response"}])
