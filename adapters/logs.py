@@ -2,9 +2,12 @@
 
 import logging
 import sys
+from collections.abc import MutableMapping
 from typing import Any, Final
 
 import structlog
+
+from threadhold.runner.credentials import PROCESS
 
 CUT_BY_US: Final = "unexpected connection_lost() call"
 # One list for good: loggers that are in use already keep the one that they have.
@@ -41,7 +44,7 @@ def configure_logs(*, level: int = logging.INFO) -> None:
     rendered: list[Any] = (
         [structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)]
         if terminal
-        else [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(default=str)]
+        else [structlog.processors.JSONRenderer(default=str)]
     )
     _processors[:] = [*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter]
     structlog.configure(
@@ -54,7 +57,12 @@ def configure_logs(*, level: int = logging.INFO) -> None:
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared,
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *rendered],
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                structlog.processors.format_exc_info,
+                scrubbed,
+                *rendered,
+            ],
         )
     )
     root = logging.getLogger()
@@ -65,6 +73,24 @@ def configure_logs(*, level: int = logging.INFO) -> None:
     logging.getLogger("asyncio").addFilter(_is_news)
     # The pool says with a traceback that it lost a connection; we say it in a line of our own.
     logging.getLogger("asyncpg").setLevel(logging.ERROR)
+
+
+def scrubbed(logger: Any, method: str, event: MutableMapping[str, Any]) -> dict[str, Any]:
+    """Take secrets out of what is logged, whatever it is; a processor for structlog."""
+    return {key: PROCESS.value(_loggable(value)) for key, value in event.items()}
+
+
+def _loggable(value: Any) -> Any:
+    """Return a value as it is written, if it is not JSON-like anyway."""
+    match value:
+        case dict():
+            return {str(key): _loggable(item) for key, item in value.items()}
+        case list() | tuple():
+            return [_loggable(item) for item in value]
+        case str() | int() | float() | None:
+            return value
+        case _:
+            return str(value)
 
 
 def _is_news(record: logging.LogRecord) -> bool:
