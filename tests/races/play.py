@@ -4,9 +4,10 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Final, Literal
 
-from pydantic_ai import Agent
+from pydantic_ai import Agent, RunContext
 from pydantic_ai.exceptions import CallDeferred
 from pydantic_ai.messages import ModelMessage, ToolReturnPart
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
@@ -14,11 +15,15 @@ from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 from tests.support.histories import texts
 from tests.support.scripted import prompts
 from tests.support.strict import refusals
-from threadhold import Threadhold
+from threadhold import Hosted, Terms, Threadhold
 
 Ending = Literal["end", "question", "approval"]
 
 AGENT: Final = "player"
+HASTY: Final = "hasty"
+CALM: Final = "calm"
+EXPIRES_S: Final = {HASTY: 0.3, CALM: 3600.0}
+"""The same one under other names: what it asks is denied after so long."""
 
 
 @dataclass(eq=False)
@@ -40,6 +45,7 @@ class Play:
     let_go: asyncio.Event = field(default_factory=asyncio.Event)
     most_shown: Counter[str] = field(default_factory=Counter)
     results: set[str] = field(default_factory=set)
+    done: int = 0
     refused: list[str] = field(default_factory=list)
 
     def see(self, messages: list[ModelMessage]) -> None:
@@ -82,10 +88,19 @@ async def question() -> str:
     raise CallDeferred(kind="question")
 
 
-@agent.tool_plain(requires_approval=True)
-async def approval() -> str:
+@agent.tool(requires_approval=True)
+async def approval(ctx: RunContext[None]) -> str:
     """Do what a person must allow."""
+    PLAYS[prompts(ctx.messages)[0]].done += 1
     return "done as allowed"
 
 
-app = Threadhold(agents={AGENT: agent})
+app = Threadhold(
+    agents={
+        AGENT: agent,
+        **{
+            name: Hosted(agent, terms=Terms(expires_in=timedelta(seconds=seconds)))
+            for name, seconds in EXPIRES_S.items()
+        },
+    }
+)

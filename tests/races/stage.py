@@ -87,12 +87,12 @@ class Stage:
         """One of the replicas."""
         return self.chance.choice(self.replicas)
 
-    async def begin(self, play: Play) -> Receipt:
+    async def begin(self, play: Play, *, agent: str = AGENT) -> Receipt:
         """Start a thread whose agent plays this."""
         name = f"t{next(self._numbers)}"
         PLAYS[name] = play
         runner = self.anybody
-        return await surely(lambda: runner.send(None, name, by=ME, key=name, agent=AGENT))
+        return await surely(lambda: runner.send(None, name, by=ME, key=name, agent=agent))
 
     async def rests(self, thread: str) -> bool:
         """Return when the thread is idle or paused, and tell whether it is idle."""
@@ -120,6 +120,10 @@ class Stage:
     async def broken(self) -> list[dict[str, Any]]:
         """Return every broken invariant."""
         return await self._work.audit()
+
+    async def sweep(self) -> None:
+        """Look once for what lapsed and expired, as each worker does once a second."""
+        await self._work.sweep(limit=100)
 
     @property
     def _work(self) -> PostgresWork:

@@ -141,12 +141,18 @@ class Run:
         assert len(await self.facts("request_opened")) == count
 
     async def answer(self, tool: str, **decision: Any) -> None:
-        """Answer the request of a tool."""
+        """Answer the newest request of a tool."""
         opened = await self.facts("request_opened")
-        [request] = [fact["request"] for fact in opened if fact["tool"] == tool]
+        *_, request = [fact["request"] for fact in opened if fact["tool"] == tool]
+        answered = await self.post(request, **decision)
+        assert not answered["duplicate"]
+
+    async def post(self, request: str, **decision: Any) -> Any:
+        """Answer a request and return what that did."""
         async with httpx.AsyncClient(base_url=self.strict.url, trust_env=False) as http:
             answered = await http.post(f"/v1/requests/{request}/answer", json=decision)
         assert answered.is_success, answered.text
+        return answered.json()
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,20 +343,49 @@ async def test_a_stop_of_a_paused_run_leaves_what_was_done_and_what_was_not(
     assert texts(await go_on(run, public), ToolReturnPart) == [3, NOT_EXECUTED, NOT_EXECUTED]
 
 
-@pytest.mark.parametrize("agent", ["scripted", "stubborn"])
-async def test_an_approved_call_that_a_kill_cut_off_is_never_executed_again(
-    strict: Strict, record: Truth, public: People, gate: Gate, agent: str
-) -> None:
+async def killed_in_what_was_approved(strict: Strict, public: People, gate: Gate, point: Point) -> Run:
+    """Approve a call, kill its worker once it has done what it does and before that is on record; hire another."""
     worker = await strict.worker()
-    run = await start(strict, public, gate, replace(MIXED, agent=agent))
+    run = await start(strict, public, gate, point)
     await run.opened(2)
     await run.answer("careful", kind="approve")
     await run.answer("ask", kind="reply", value="blue")
     await until(run.there)
     worker.kill()
     await strict.hire()
-    # An agent that may be tried again goes on in the same run, another one with the next message.
-    end = await run.watched.sees_end(run.id)
-    assert end["status"] == ("completed" if agent == "stubborn" else "failed")
+    return run
+
+
+async def test_an_approved_call_that_a_kill_cut_off_is_never_executed_again(
+    strict: Strict, record: Truth, public: People, gate: Gate
+) -> None:
+    run = await killed_in_what_was_approved(strict, public, gate, MIXED)
+    assert (await run.watched.sees_end(run.id))["status"] == "failed"
     assert texts(await go_on(run, public), ToolReturnPart) == [3, "blue", OUTCOME_UNKNOWN]
     assert run.times_entered() == 1
+
+
+async def test_a_call_like_the_one_that_a_kill_cut_off_is_put_to_people_again(
+    strict: Strict, record: Truth, public: People, gate: Gate
+) -> None:
+    # This agent may be tried again: it goes on in the same run, and its model asks for the same thing once more.
+    again = MIXED.script.replace(";;", ';; call careful {"gate": "GATE"} ;;')
+    run = await killed_in_what_was_approved(
+        strict, public, gate, replace(MIXED, script=again, agent="stubborn")
+    )
+    await run.watched.sees(lambda seen: len(seen.facts("paused", run=run.id)) == 2)
+    assert texts(strict.requests(run.script)[-1], ToolReturnPart) == [3, "blue", OUTCOME_UNKNOWN]
+    old, new = [fact for fact in await run.facts("request_opened") if fact["tool"] == "careful"]
+    assert old["request"] != new["request"]
+    assert old["call_id"] != new["call_id"]
+    assert old["args_hash"] == new["args_hash"]
+    # The old approval stands as it is on record, and is good for nothing more.
+    repeated = await run.post(old["request"], kind="approve")
+    assert (repeated["duplicate"], repeated["open"], repeated["status"]) == (True, 1, "paused")
+    assert run.times_entered() == 1
+    run.gate.touch()
+    await run.answer("careful", kind="approve")
+    assert (await run.watched.sees_end(run.id))["output"] == "done"
+    results = [3, "blue", OUTCOME_UNKNOWN, "carefully done"]
+    assert texts(await go_on(run, public), ToolReturnPart) == results
+    assert run.times_entered() == 2
