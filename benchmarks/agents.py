@@ -9,7 +9,8 @@ stream                stream a word every 20 ms until stopped, for half a minute
 import asyncio
 from collections.abc import AsyncIterator
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import Final
 
 from pydantic_ai import Agent, CustomEvent, RunContext
@@ -17,7 +18,7 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, User
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls, FunctionModel
 
 from benchmarks.stamps import Stamper, now
-from threadhold import Hosted, RunIdentity, Threadhold
+from threadhold import Below, Budget, Hosted, Limits, Policy, Rule, RunIdentity, Threadhold
 
 WORDS_MAX: Final = 1500
 WORD_EVERY_S: Final = 0.02
@@ -94,4 +95,54 @@ async def emit_events(ctx: RunContext[RunIdentity], count: int, pause: float) ->
     return "emitted"
 
 
-app = Threadhold(agents={"bench": Hosted(agent, deps=first_line)})
+async def worked(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str | DeltaToolCalls]:
+    """Call a tool in each of N answers ("steps N"), or N tools in one ("tools N"), and end."""
+    what, number = _told(messages).split()
+    answers = sum(isinstance(message, ModelResponse) for message in messages)
+    steps, calls = (int(number), 1) if what == "steps" else (1, int(number))
+    if answers >= steps:
+        yield "done"
+        return
+    for call in range(calls):
+        id = f"{answers}-{call}"
+        yield {call: DeltaToolCall(name="nothing", json_args='{"sum": 5}', tool_call_id=id)}
+
+
+worker: Agent[None, str] = Agent(
+    FunctionModel(stream_function=worked, model_name="gpt-5"), model_settings={"max_tokens": 100}
+)
+
+
+@worker.tool_plain
+async def nothing(sum: int) -> str:
+    """Do nothing, so that only what is around it takes time."""
+    return "ok"
+
+
+MUCH: Final = Limits(
+    model_calls=10**9, tool_calls=10**9, tokens=10**12, seconds=10**9, money=Decimal(10**9), every="month"
+)
+POLICY: Final = Policy(
+    [
+        *(Rule(f"not {number}", "deny", tools=["pay"], args={"sum": number}) for number in range(8)),
+        Rule("small sums", "allow", tools=["nothing"], args={"sum": Below(100)}),
+    ],
+    otherwise="deny",
+)
+BUDGET: Final = Budget(
+    "much",
+    run=replace(MUCH, every=None),
+    thread=MUCH,
+    principal=MUCH,
+    workspace=MUCH,
+)
+
+app = Threadhold(
+    agents={
+        "bench": Hosted(agent, deps=first_line),
+        "free": Hosted(worker),
+        "with-policy": Hosted(worker, policy=POLICY),
+        "with-budget": Hosted(worker, budget=BUDGET),
+        "governed": Hosted(worker, policy=POLICY, budget=BUDGET),
+    }
+)
