@@ -5,6 +5,7 @@ import platform
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, Final
 from uuid import uuid4
 
@@ -12,6 +13,7 @@ import structlog
 from arq.connections import ArqRedis
 
 from threadhold.adapters.dispatch import JobQueue, dispatch
+from threadhold.adapters.executor.wires import ExecutorWires, asker_channel
 from threadhold.adapters.http.health import Health
 from threadhold.adapters.keeping import child_process
 from threadhold.adapters.metrics.process import Metrics, Sources
@@ -27,18 +29,25 @@ from threadhold.fanout.nodes import NodesLive, NodesSubscriber
 from threadhold.fanout.ports import LiveLog
 from threadhold.fanout.redis import RedisLive, RedisSignals
 from threadhold.fanout.subscriber import RedisSubscriber
+from threadhold.runner.admitting import Admitting
 from threadhold.runner.app import Threadhold
 from threadhold.runner.deaths import Deaths
 from threadhold.runner.errors import Unavailable
 from threadhold.runner.holding import Holding
+from threadhold.runner.records import Principal
+from threadhold.runner.remote import Remote
+from threadhold.runner.repositories import RunRepository
 from threadhold.runner.service import Runner
 from threadhold.runner.worker import Worker
 from threadhold.storage.claims import PostgresHolders
 from threadhold.storage.executions import PostgresExecutions
+from threadhold.storage.grants import PostgresGrants
 from threadhold.storage.log import PostgresLog
 from threadhold.storage.messages import PostgresMessages
 from threadhold.storage.migrate import migrate
 from threadhold.storage.pool import Database
+from threadhold.storage.remote import PostgresRemote
+from threadhold.storage.repositories import PostgresRepository
 from threadhold.storage.requests import PostgresRequests
 from threadhold.storage.runs import PostgresRuns
 from threadhold.storage.threads import PostgresFacts, PostgresThreads
@@ -49,6 +58,7 @@ log = structlog.get_logger(__name__)
 DISPATCH_END_TRIES: Final = 10
 DISPATCH_END_S: Final = 0.5
 HEARD_S: Final = 3.0
+RECORD_TTL: Final = timedelta(minutes=5)
 
 
 class NotConfigured(Exception):
@@ -206,19 +216,23 @@ async def _hear_oneself(*subscribers: NodesSubscriber | RedisSubscriber) -> None
 def make_runner(app: Threadhold, parts: Parts) -> Runner:
     """Return a Runner over these parts."""
     id, tally = worker_id("runner"), parts.metrics.tally
+    admitting = Admitting(environment=parts.settings.environment, budgets=app.budgets)
     holding = Holding(
-        work=PostgresWork(parts.database, worker=id, ttl=parts.settings.claim_ttl, tally=tally),
+        work=PostgresWork(
+            parts.database, worker=id, ttl=parts.settings.claim_ttl, tally=tally, admitting=admitting
+        ),
         wires=parts.wires,
         keeper=lambda: make_keeper(parts.settings, id=id, metrics=parts.metrics),
     )
     return Runner(
         app,
         threads=PostgresThreads(parts.database),
-        messages=PostgresMessages(parts.database, tally=tally),
-        runs=PostgresRuns(parts.database, tally=tally),
+        messages=PostgresMessages(parts.database, tally=tally, admitting=admitting),
+        runs=PostgresRuns(parts.database, tally=tally, admitting=admitting),
         requests=PostgresRequests(parts.database, tally=tally),
         log=PostgresLog(parts.database),
-        executions=PostgresExecutions(parts.database),
+        executions=PostgresExecutions(parts.database, admitting=admitting),
+        grants=PostgresGrants(parts.database),
         holding=holding,
         wires=parts.wires,
         hub=parts.hub,
@@ -271,6 +285,8 @@ async def running_worker(app: Threadhold, parts: Parts, *, id: str, capacity: in
     assert settings.database_url is not None
     holders = PostgresHolders(settings.database_url, schema=settings.db_schema, worker=id)
     keeper = make_keeper(settings, id=id, metrics=parts.metrics)
+    calls = executor_wires(parts)
+    remote = Remote(PostgresRemote(parts.database, worker=id), calls)
     worker = Worker(
         app,
         work=PostgresWork(parts.database, worker=id, ttl=settings.claim_ttl, tally=parts.metrics.tally),
@@ -278,11 +294,12 @@ async def running_worker(app: Threadhold, parts: Parts, *, id: str, capacity: in
         live=parts.live,
         keeper=keeper,
         deaths=Deaths(holders),
+        remote=remote,
         capacity=capacity,
-        environment=settings.environment,
         sweep_every=settings.sweep_every.total_seconds(),
     )
-    await parts.ears.subscribe_channel(worker_channel(id), _poking(worker))
+    await parts.ears.subscribe_channel(worker_channel(id), hearing(worker.poke))
+    await parts.ears.subscribe_channel(asker_channel(id), hearing(remote.hear))
     try:
         await worker.start()
     except BaseException:
@@ -297,14 +314,15 @@ async def running_worker(app: Threadhold, parts: Parts, *, id: str, capacity: in
     finally:
         worker.leave()
         try:
-            await _end(dispatching)
+            await end_dispatch(dispatching)
             await worker.drain(grace=settings.grace.total_seconds())
         finally:
             shown.close()
             await asyncio.shield(asyncio.ensure_future(worker.aclose()))
+            await calls.aclose()
 
 
-async def _end(dispatching: asyncio.Task[None]) -> None:
+async def end_dispatch(dispatching: asyncio.Task[None]) -> None:
     """Cancel the dispatcher until it has ended, a few seconds at most; the worker takes nothing from it any more."""
     for _ in range(DISPATCH_END_TRIES):
         dispatching.cancel()
@@ -314,11 +332,16 @@ async def _end(dispatching: asyncio.Task[None]) -> None:
     log.warning("dispatch_does_not_end")
 
 
-def _poking(worker: Worker) -> Callable[[bytes], None]:
-    def poke(payload: bytes) -> None:
-        worker.poke(payload.decode("ascii", "replace"))
+def hearing(act: Callable[[str], None]) -> Callable[[bytes], None]:
+    """Return what calls this with the id that is the payload."""
+    return lambda payload: act(payload.decode("ascii", "replace"))
 
-    return poke
+
+def executor_wires(parts: Parts) -> ExecutorWires:
+    """Return the hints between workers and executors; their arq queue is one of its own."""
+    prefix = parts.settings.redis_prefix
+    signals = RedisSignals(parts.queue.redis, prefix=prefix)
+    return ExecutorWires(publisher=signals, queue=JobQueue(parts.queue.redis, prefix=f"{prefix}tools:"))
 
 
 @asynccontextmanager
@@ -342,3 +365,29 @@ async def open_runner(
                 await stack.enter_async_context(running_worker(app, parts, id=worker_id(), capacity=capacity))
             stack.push_async_callback(runner.aclose)
             yield runner
+
+
+@asynccontextmanager
+async def open_repository(
+    by: Principal, settings: Settings | None = None, *, holder: str | None = None, ttl: timedelta = RECORD_TTL
+) -> AsyncIterator[RunRepository]:
+    """Open the records of runs that a program of one's own keeps.
+
+    Args:
+        by: who reads and writes.
+        settings: where the servers are; default from the environment.
+        holder: this program's name, for whoever asks who holds a run; the machine's by default.
+        ttl: how long a running run may go without a write before it counts as abandoned.
+
+    Raises:
+        NotConfigured, Unavailable.
+    """
+    async with open_parts(settings or Settings()) as parts:
+        yield PostgresRepository(
+            parts.database,
+            by=by,
+            holder=worker_id(holder),
+            ttl=ttl,
+            announce=parts.wires.announce,
+            admitting=Admitting(environment=parts.settings.environment),
+        )

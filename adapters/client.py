@@ -13,8 +13,8 @@ from websockets.exceptions import InvalidHandshake, InvalidURI, WebSocketExcepti
 from websockets.typing import Subprotocol
 
 from threadhold.adapters.calls import DELAY_FIRST_S
+from threadhold.adapters.exports import Exports
 from threadhold.adapters.replies import ClientError, decoded, refused
-from threadhold.adapters.tries import Tries
 from threadhold.fanout.frame import Frame
 from threadhold.runner.records import Until, WatchKind
 
@@ -44,7 +44,7 @@ class _Place:
     last: ClientError | None = field(default=None)
 
 
-class Client(Tries):
+class Client(Exports):
     """Talks to one API replica: the calls, and watches that come back by themselves."""
 
     async def watch(

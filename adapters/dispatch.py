@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import Awaitable, Sequence
-from typing import Any, Final, cast
+from typing import Any, Final, Protocol, cast
 from uuid import uuid4
 
 import structlog
@@ -19,8 +19,6 @@ from arq.jobs import serialize_job
 from arq.utils import timestamp_ms
 from arq.worker import Worker as ArqWorker
 from arq.worker import func
-
-from threadhold.runner.worker import Worker
 
 log = structlog.get_logger(__name__)
 
@@ -55,6 +53,33 @@ def _dumps(value: dict[str, Any]) -> bytes:
 def _loads(data: bytes) -> dict[str, Any]:
     value: dict[str, Any] = json.loads(data)
     return value
+
+
+class Attending(Protocol):
+    """Who is woken: a worker, for threads of its agents, or an executor, for calls of its queue."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Of which agents, or queues, jobs are for it."""
+        ...
+
+    @property
+    def free_slots(self) -> int:
+        """How many more it may take now."""
+        ...
+
+    @property
+    def leaving(self) -> bool:
+        """Whether it takes no more, for good."""
+        ...
+
+    async def slot(self) -> None:
+        """Return when there is a free slot."""
+        ...
+
+    async def attend(self, id: str) -> bool:
+        """Look at what a job names."""
+        ...
 
 
 class JobQueue:
@@ -95,7 +120,7 @@ class JobQueue:
 class Dispatcher(ArqWorker):
     """An arq worker whose jobs hand threads to our worker; woken by tokens, with arq's poll as the safety net."""
 
-    def __init__(self, worker: Worker, queue: JobQueue) -> None:
+    def __init__(self, worker: Attending, queue: JobQueue) -> None:
         super().__init__(
             functions=[func(_attend, name="attend")],
             queue_name=queue.name,
@@ -135,7 +160,7 @@ class Dispatcher(ArqWorker):
             await asyncio.gather(*self.tasks.values(), return_exceptions=True)
 
     async def _listen(self) -> None:
-        lists = [self._queue.wake_list(agent) for agent in self._ours.app.names]
+        lists = [self._queue.wake_list(agent) for agent in self._ours.names]
         while True:
             await self._room()
             token: Any = await cast(Awaitable[Any], self.pool.blpop(lists, timeout=1))
@@ -162,11 +187,7 @@ class Dispatcher(ArqWorker):
 
     def _take_in(self, id: str) -> bool:
         """Reserve a slot for a job until our worker counts it itself; False if it is not ours or there is no room."""
-        if (
-            self._queue.agent_of(id) not in self._ours.app.names
-            or id in self._arriving
-            or not self._has_room()
-        ):
+        if self._queue.agent_of(id) not in self._ours.names or id in self._arriving or not self._has_room():
             return False
         self._arriving.add(id)
         self.job_counter += 1
@@ -215,7 +236,7 @@ def _logged(task: "asyncio.Task[Any]") -> None:
 
 async def _attend(ctx: dict[str, Any], thread: str) -> None:
     """The job. Returns nothing and raises nothing: whatever goes wrong, the pending row stands and is found again."""
-    worker: Worker = ctx["worker"]
+    worker: Attending = ctx["worker"]
     dispatcher: Dispatcher = ctx["dispatcher"]
     dispatcher.arrived(ctx["job_id"])
     try:
@@ -224,7 +245,7 @@ async def _attend(ctx: dict[str, Any], thread: str) -> None:
         log.exception("attend_failed", thread=thread)
 
 
-async def dispatch(worker: Worker, queue: JobQueue) -> None:
+async def dispatch(worker: Attending, queue: JobQueue) -> None:
     """Run the dispatcher until the worker leaves, starting it anew with a growing delay when Redis fails.
 
     Runs are never touched. The flag counts rather than the cancellation alone, which a client of Redis that is just in

@@ -1,7 +1,6 @@
 """The processes of a stack: `dev`, `serve` and `worker` until SIGINT or SIGTERM, `migrate` and `audit` to their end."""
 
 import asyncio
-import signal
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
@@ -23,6 +22,8 @@ from threadhold.adapters.bootstrap import (
     worker_id,
 )
 from threadhold.adapters.embedded import EmbeddedError, Revival, Servers, start_postgres, start_servers
+from threadhold.adapters.endings import end_when_told, first_of
+from threadhold.adapters.executor.running import run_executor
 from threadhold.adapters.http.app import create_api
 from threadhold.adapters.http.auth import Authenticate, bearer, local_principal
 from threadhold.adapters.http.gate import LOOPBACK
@@ -32,8 +33,10 @@ from threadhold.adapters.identity.errors import IdentityMissing
 from threadhold.adapters.identity.verifying import verifier_of
 from threadhold.adapters.logs import configure_logs
 from threadhold.adapters.metrics.serving import metrics_port, serving_metrics
+from threadhold.adapters.output import scrubbed_output
 from threadhold.adapters.settings import Settings
 from threadhold.runner.app import Threadhold
+from threadhold.runner.credentials import PROCESS
 
 log = structlog.get_logger(__name__)
 
@@ -48,8 +51,11 @@ LOOK_EVERY_S: Final = 1.0
 
 
 def run(process: Coroutine[Any, Any, T]) -> T:
-    """Run one of the processes below to its end, on the fast event loop where there is one."""
-    with asyncio.Runner(loop_factory=_fast_loop) as runner:
+    """Run one of the processes below to its end, on the fast event loop where there is one.
+
+    What anybody prints meanwhile is scrubbed of secrets.
+    """
+    with scrubbed_output(PROCESS), asyncio.Runner(loop_factory=_fast_loop) as runner:
         return runner.run(process)
 
 
@@ -225,9 +231,25 @@ async def worker(app: Threadhold, settings: Settings, *, capacity: int, name: st
     """
     configure_logs()
     ending = asyncio.Event()
-    _end_when_told(ending)
+    end_when_told(ending)
     async with _stack(settings, ending) as parts:
         await _work(app, parts, ending, id=worker_id(name), capacity=capacity)
+
+
+async def executor(
+    app: Threadhold, settings: Settings, *, target: str, queue: str, capacity: int, name: str | None = None
+) -> None:
+    """Run an executor, until it is told to end or an operator drains it.
+
+    Raises:
+        MetricsPortError, EmbeddedError, Unavailable, ChildFailed.
+    """
+    configure_logs()
+    ending = asyncio.Event()
+    end_when_told(ending)
+    async with _stack(settings, ending) as parts:
+        id = worker_id(name)
+        await run_executor(app, parts, ending, id=id, target=target, queue=queue, capacity=capacity)
 
 
 async def migrate(settings: Settings) -> list[str]:
@@ -288,7 +310,7 @@ async def _serve(
     executing: bool = False,
 ) -> None:
     """Serve until told to end, or `ending` is set; with `executing`, run the agents here as well."""
-    _end_when_told(ending)
+    end_when_told(ending)
     drain = asyncio.Event()
     runner = make_runner(app, parts)
     # Where a token is needed, no page can do anything by giving this server a name of its own; a proxy has one.
@@ -361,26 +383,9 @@ async def _work(
         log.info("worker_ready", worker=id, agents=list(app.names), capacity=capacity)
         if ready is not None:
             ready.set()
-        await _first(ending.wait(), worker.drained())
+        await first_of(ending.wait(), worker.drained())
         asked_by = "signal" if ending.is_set() else "operator"
         log.info("worker_ending", worker=id, asked_by=asked_by, runs=worker.running)
     log.info("worker_ended", worker=id)
     if ready is not None and asked_by == "operator":
         log.warning("no_worker_here", detail="the API stays; messages wait for another worker")
-
-
-async def _first(*waits: Coroutine[Any, Any, Any]) -> None:
-    """Return when one of these is over; the others are cancelled."""
-    tasks = [asyncio.create_task(wait) for wait in waits]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-
-
-def _end_when_told(ending: asyncio.Event) -> None:
-    """Let SIGINT and SIGTERM set the event."""
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, ending.set)

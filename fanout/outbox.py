@@ -62,6 +62,7 @@ class Outbox:
         window: float = 0.05,
         frames_max: int = 1000,
         bytes_max: int = 4 * 1024 * 1024,
+        admission: dict[str, Any] | None = None,
     ) -> None:
         """Make the outbox of the attempt that holds `fence`; `start` has to be called before anything is
         sent.
@@ -77,10 +78,12 @@ class Outbox:
             window: seconds that the deltas of one part are collected before they are sent.
             frames_max: frames kept while they cannot be sent; beyond, the oldest are dropped.
             bytes_max: the same in bytes (of JSON, roughly).
+            admission: what the run was admitted with; each frame carries it.
         """
         self._live, self._thread, self._run, self._fence = live, thread, run, fence
         self._sure, self._holds, self._clock, self._window = sure, holds, clock, window
         self._frames_max, self._bytes_max = frames_max, bytes_max
+        self._admission = admission
         self._frames: deque[tuple[Frame, int]] = deque()
         self._bytes = 0
         self._open: OpenDelta | None = None
@@ -212,6 +215,7 @@ class Outbox:
             kind=kind,
             at=self._clock().isoformat(),
             data=data,
+            admission=self._admission,
         )
         self._frames.append((frame, size))
         self._bytes += size

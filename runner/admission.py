@@ -1,5 +1,6 @@
 """Decides about each tool call before it runs, by its agent's policy, and says so on the record."""
 
+from copy import copy
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -28,6 +29,7 @@ class Ruling:
         terms: who may approve.
         rule: that decided.
         fact: for the record.
+        grant: the capability whose grant would allow it all the same.
     """
 
     verdict: Verdict
@@ -35,6 +37,11 @@ class Ruling:
     terms: Terms
     rule: str
     fact: NewFact
+    grant: str | None = None
+
+    def granted(self) -> NewFact:
+        """Return what is on record if a grant allows it."""
+        return NewFact(kind=self.fact.kind, data=self.fact.data | {"verdict": "allow", "grant": self.grant})
 
     def asking(self) -> dict[str, Any]:
         """Return the metadata of the request that an escalation makes."""
@@ -53,16 +60,21 @@ class Admission:
     Args:
         policy: of the agent.
         start: the run, with its principal.
-        environment: where this process runs.
         terms: who may approve what a rule without terms escalates.
     """
 
-    def __init__(self, policy: Policy, *, start: Start, environment: str, terms: Terms) -> None:
+    def __init__(self, policy: Policy, *, start: Start, terms: Terms) -> None:
         self._policy = policy
         self._agent = start.agent
         self._principal = Principal(id=start.principal, workspace=start.workspace, roles=start.roles)
-        self._environment = environment
+        self._environment = start.environment
         self._terms = terms
+
+    def of(self, agent: str) -> "Admission":
+        """Return what judges the calls of another agent, which this one's run delegates to, by the same policy."""
+        other = copy(self)
+        other._agent = agent
+        return other
 
     def judge(
         self, call_id: str, tool: str, args: Any, *, approved: bool, approved_rule: str | None
@@ -94,7 +106,8 @@ class Admission:
             "branches": [asdict(branch) for branch in found.branches],
         }
         fact = NewFact(kind="policy_evaluated", data=data)
-        return Ruling(verdict, text, self._terms_of(found), found.rule, fact)
+        grant = None if verdict == "allow" else found.grant
+        return Ruling(verdict, text, self._terms_of(found), found.rule, fact, grant)
 
     def _ask(self, tool: str, args: dict[str, Any]) -> ToolAsk:
         return ToolAsk(

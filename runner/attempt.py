@@ -3,34 +3,41 @@
 import asyncio
 import contextlib
 import inspect
-from collections.abc import Awaitable, Callable, Sequence
+import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 import structlog
 from pydantic_ai import CancellationToken, DeferredToolResults
-from pydantic_ai.messages import ModelMessage, ModelResponse
+from pydantic_ai.messages import ModelMessage
 
 from threadhold.claims import Blocker, News
 from threadhold.fanout.outbox import Outbox
 from threadhold.runner.admission import Admission
-from threadhold.runner.app import Hosted, RunIdentity
-from threadhold.runner.errors import ClaimLost, RunFailure, Unavailable
+from threadhold.runner.app import Hosted
+from threadhold.runner.budget import BudgetExhausted
+from threadhold.runner.credentials import Secrets
+from threadhold.runner.errors import ClaimLost, Rejected, RunFailure, Unavailable
 from threadhold.runner.history import Continuation, HistoryUnsafe, continuable, loaded, request_of
+from threadhold.runner.identity import identity_of
 from threadhold.runner.journal import Journal
 from threadhold.runner.machine import RunStatus
 from threadhold.runner.observer import Observer
 from threadhold.runner.pausing import requests_of
 from threadhold.runner.places import place_of
-from threadhold.runner.records import NewFact, Principal, Start
+from threadhold.runner.records import NewFact, Start
+from threadhold.runner.remote import RemoteTools
+from threadhold.runner.resuming import has_rejected, without_cut_off
 from threadhold.runner.segment import Segment, failed, run_segment, stopped
 from threadhold.runner.spans import span
+from threadhold.runner.spending import Spending
 
 log = structlog.get_logger(__name__)
 
 # Why the agent was interrupted; a later one in this order overrides an earlier one.
-CAUSES: Final = ("hand over", "stop", "drain", "lost claim")
-Cause = Literal["hand over", "stop", "drain", "lost claim"]
+CAUSES: Final = ("budget", "hand over", "stop", "drain", "lost claim")
+Cause = Literal["budget", "hand over", "stop", "drain", "lost claim"]
 RELEASE_RETRY_S: Final = 0.5
 
 
@@ -46,8 +53,8 @@ class Attempt:
         ready: returns when a model call or a tool may start.
         doing: shows a tool's call as under way in this process.
         on_end: called as soon as the claim is given up, when there is none to keep any more.
-        environment: where this process runs, for the agent's policy.
         patience: for how many seconds a run whose claim was lost to an outage of the database waits to say so.
+        remote: lets executors carry out tools; None if none is bound to one.
     """
 
     start: Start
@@ -57,8 +64,8 @@ class Attempt:
     ready: Callable[[], Awaitable[None]]
     doing: Callable[[Blocker], contextlib.AbstractContextManager[None]]
     on_end: Callable[[], None]
-    environment: str
     patience: float
+    remote: RemoteTools | None = None
     cause: Cause | None = None
     why_lost: str | None = None
     outcome: str = "lost"
@@ -68,6 +75,7 @@ class Attempt:
     _observer: Observer | None = field(default=None, init=False)
     _segments: int = field(default=0, init=False)
     _cut_off: bool = field(default=False, init=False)
+    _exhausted: BudgetExhausted | None = field(default=None, init=False)
 
     def interrupt(self, cause: Cause) -> None:
         """Cancel the agent, or the making of its dependencies."""
@@ -94,6 +102,11 @@ class Attempt:
         else:
             self.cause = self.cause or "hand over"
 
+    def _time_is_up(self, error: BudgetExhausted) -> None:
+        """Cancel the agent because it has worked for as long as it may."""
+        self._exhausted = error
+        self.interrupt("budget")
+
     def hear(self, news: News) -> None:
         """Take news that a renewal brought."""
         if news.waiting:
@@ -105,11 +118,21 @@ class Attempt:
         """Run to the end. Raises nothing: an attempt that cannot record its end leaves that to the sweep."""
         start = self.start
         with (
-            structlog.contextvars.bound_contextvars(thread=start.thread, run=start.run),
+            structlog.contextvars.bound_contextvars(thread=start.thread, run=start.run, **start.admission),
             span(
-                "attempt", thread=start.thread, run=start.run, agent=start.agent, attempt=start.attempt
+                "attempt",
+                thread=start.thread,
+                run=start.run,
+                agent=start.agent,
+                attempt=start.attempt,
+                principal=start.principal,
+                interface=start.interface,
+                environment=start.environment,
+                budget=start.budget,
             ) as tell,
+            Secrets(self.hosted.credentials, identity_of(self.start)) as secrets,
         ):
+            self.journal.scrubber = secrets.known_only
             await self._run_to_the_end()
             tell(outcome=self.outcome)
 
@@ -138,6 +161,24 @@ class Attempt:
 
     async def _run(self) -> None:
         history, results = await self._begin()
+        if results is not None and self.hosted.on_reject == "fail" and has_rejected(results):
+            await self._end(failed(Rejected()))
+            return
+        spending = self._spending()
+        try:
+            await self._work(history, results, spending)
+        finally:
+            if spending is not None:
+                spending.close()
+                await spending.settled()
+
+    async def _work(
+        self,
+        history: list[ModelMessage],
+        results: DeferredToolResults | None,
+        spending: Spending | None,
+    ) -> None:
+        """Run the agent until the attempt is over."""
         observer = Observer(
             start=self.start,
             journal=self.journal,
@@ -145,22 +186,42 @@ class Attempt:
             ready=self.ready,
             doing=lambda tool: self.doing(place_of(self.hosted.agent, tool)),
             admission=self._admission(),
+            spending=spending,
+            window=self.hosted.window,
+            tools=self.hosted.tools,
         )
         self._observer = observer
         while True:
-            segment = await self._segment(observer, history, results)
-            if await self._left(segment, observer) or await self._paused(segment) or await self._end(segment):
+            segment = await self._within_time(await self._segment(observer, history, results))
+            if spending is not None:
+                spending.ended_by(segment.raised)
+            over = await self._left(segment, observer) or await self._paused(segment)
+            if over or await self._tried_again(segment) or await self._end(segment):
                 return
             history, results = await self._go_on(segment), None
             if self.cause == "hand over":
                 await self._hand_over(None)
                 return
 
+    def _spending(self) -> Spending | None:
+        budget = self.hosted.budget_named(self.start.budget)
+        if budget is None:
+            return None
+        return Spending(budget, journal=self.journal, on_timeout=self._time_is_up, clock=time.monotonic)
+
+    async def _within_time(self, segment: Segment) -> Segment:
+        """Return how the agent came out, which was cut off if its time was up."""
+        if self.cause != "budget" or self._exhausted is None or segment.status is not RunStatus.STOPPED:
+            return segment
+        data = {"call": "time", "budget": self.start.budget, **self._exhausted.data}
+        await self.journal.note(NewFact(kind="budget_exhausted", data=data))
+        return failed(self._exhausted, segment.messages)
+
     def _admission(self) -> Admission | None:
         hosted = self.hosted
         if hosted.policy is None:
             return None
-        return Admission(hosted.policy, start=self.start, environment=self.environment, terms=hosted.terms)
+        return Admission(hosted.policy, start=self.start, terms=hosted.terms)
 
     async def _begin(self) -> tuple[list[ModelMessage], DeferredToolResults | None]:
         """Record the start, before the agent runs, and return what to run it with.
@@ -217,6 +278,7 @@ class Attempt:
             observer=observer,
             token=self._token,
             interrupted=lambda: self._cut_off,
+            beside=() if self.remote is None else (self.remote,),
         )
 
     async def _end(self, segment: Segment) -> bool:
@@ -255,7 +317,7 @@ class Attempt:
                 await self._give_up()
                 return True
             case "hand over" if segment.status is RunStatus.STOPPED:
-                await self._hand_over(_without_cut_off(segment.messages, observer.returned))
+                await self._hand_over(without_cut_off(segment.messages, observer.returned))
                 return True
         return False
 
@@ -285,6 +347,18 @@ class Attempt:
             return True
         return await self._end(stopped(segment.messages))
 
+    async def _tried_again(self, segment: Segment) -> bool:
+        """Let a run that has failed be tried again, if its agent says so of such an error."""
+        retry = self.hosted.after_error
+        if retry is None or segment.raised is None or self.cause == "stop":
+            return False
+        after = retry.after(segment.raised, tried=self.start.failed_tries)
+        if after is None:
+            return False
+        done = await self.journal.hand_over(messages=segment.messages, failed=segment.error, after=after)
+        self._close(done.outcome)
+        return True
+
     async def _tell_loss(self) -> None:
         """Record that the database was away for longer than the claim: nobody else can know that as soon.
 
@@ -309,7 +383,7 @@ class Attempt:
     async def _deps(self) -> Any:
         if self.hosted.deps is None:
             return None
-        made = self.hosted.deps(self._identity())
+        made = self.hosted.deps(identity_of(self.start))
         if not inspect.isawaitable(made):
             return made
         # As a task of its own, so that a stop need not wait for it.
@@ -318,32 +392,3 @@ class Attempt:
             return await self._making
         finally:
             self._making = None
-
-    def _identity(self) -> RunIdentity:
-        start = self.start
-        return RunIdentity(
-            principal=Principal(id=start.principal, workspace=start.workspace, roles=start.roles),
-            workspace=start.workspace,
-            thread=start.thread,
-            run=start.run,
-            attempt=start.attempt,
-            fence=start.fence,
-        )
-
-
-def _without_cut_off(
-    messages: Sequence[ModelMessage] | None, returned: Sequence[ModelMessage]
-) -> list[ModelMessage] | None:
-    """Return what another worker goes on from: without a response that was cut off, with what tools have returned."""
-    if messages is None:
-        return None
-    kept = list(messages)
-    for index in range(len(kept) - 1, -1, -1):
-        last = kept[index]
-        if isinstance(last, ModelResponse):
-            if last.state == "interrupted":
-                del kept[index:]
-            elif index == len(kept) - 1:
-                kept += returned
-            break
-    return kept

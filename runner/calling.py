@@ -1,23 +1,25 @@
 """Carries out the tool calls of one attempt: each is judged, recorded, carried out, and recorded again."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager
-from typing import Any, Final
+from types import MappingProxyType
+from typing import Any, Final, NoReturn
 
-from pydantic import TypeAdapter
-from pydantic_ai import DeferredToolRequests, ModelRetry, RunContext
-from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ToolFailed
-from pydantic_ai.messages import ToolCallPart, ToolReturn
+from pydantic_ai import DeferredToolRequests, RunContext
+from pydantic_ai.exceptions import ApprovalRequired, ToolFailed
+from pydantic_ai.messages import ToolCallPart
 
 from threadhold.runner.admission import Admission, Ruling
+from threadhold.runner.bindings import DEFAULT, Binding
+from threadhold.runner.budget import NoGrant
+from threadhold.runner.carrying import Carried, carried_out
+from threadhold.runner.credentials import present_secrets
 from threadhold.runner.decisions import RULE_KEY
-from threadhold.runner.errors import Rejection, RunFailure
 from threadhold.runner.meter import ARGS_CHARS_MAX
 from threadhold.runner.records import NewFact
 from threadhold.runner.storable import bounded
 
 RESULT_CHARS_MAX: Final = 16 * 1024
-ERROR_CHARS_MAX: Final = 2_000
 
 
 class Calling:
@@ -26,9 +28,11 @@ class Calling:
     Args:
         run: the run's id, a part of each call's idempotency key.
         enter: records before something happens; raises if nothing may happen any more.
+        start: records that a call starts, which its budget and the grant that it needs, if any, have to allow.
         leave: records what has happened.
-        doing: shows the call of a tool as under way in this process.
+        doing: shows a call as under way, to this process and to what the tool asks in turn.
         admission: judges each call by the agent's policy; None if it has none.
+        tools: how tools are carried out, by their names.
         clock: seconds, for how long calls take.
     """
 
@@ -37,16 +41,20 @@ class Calling:
         run: str,
         *,
         enter: Callable[..., Awaitable[None]],
-        leave: Callable[..., Awaitable[None]],
-        doing: Callable[[str], AbstractContextManager[None]],
+        start: Callable[..., Awaitable[None]],
+        leave: Callable[..., Awaitable[Any]],
+        doing: Callable[[ToolCallPart], AbstractContextManager[None]],
         admission: Admission | None,
+        tools: Mapping[str, Binding] = MappingProxyType({}),
         clock: Callable[[], float],
     ) -> None:
         self._run = run
         self._enter = enter
+        self._start = start
         self._leave = leave
         self._doing = doing
         self._admission = admission
+        self._tools = tools
         self._clock = clock
 
     async def sort_out(self, requests: DeferredToolRequests) -> dict[str, str]:
@@ -58,7 +66,7 @@ class Calling:
                 continue
             ruling = self._judge(call, call.args_as_dict(), approved=False, approved_rule=None)
             facts = [ruling.fact]
-            if ruling.verdict == "deny":
+            if ruling.verdict == "deny" and ruling.grant is None:
                 denied[call.tool_call_id] = ruling.denial()
                 facts.append(_returned(_named(call), "denied", error=ruling.denial()))
             elif ruling.verdict == "escalate":
@@ -72,64 +80,63 @@ class Calling:
             call.tool_call_id, call.tool_name, args, approved=approved, approved_rule=approved_rule
         )
 
-    async def admitted(self, ctx: RunContext[Any], call: ToolCallPart, args: Any) -> list[NewFact]:
-        """Return what is to be recorded of a call that may run.
+    async def admitted(self, ctx: RunContext[Any], call: ToolCallPart, args: Any) -> Ruling | None:
+        """Return what the policy says of a call that may run, if need be with a grant.
 
         Raises:
             ToolFailed: the policy denies it.
             ApprovalRequired: the policy asks people first.
         """
         if self._admission is None:
-            return []
+            return None
         rule = (ctx.tool_call_metadata or {}).get(RULE_KEY)
         ruling = self._judge(call, args, approved=ctx.tool_call_approved, approved_rule=rule)
-        if ruling.verdict == "allow":
-            return [ruling.fact]
+        if ruling.verdict != "allow" and ruling.grant is None:
+            await self._refuse(call, ruling)
+        return ruling
+
+    async def _refuse(self, call: ToolCallPart, ruling: Ruling) -> NoReturn:
+        """Record that a call does not run, and raise why."""
         if ruling.verdict == "escalate":
             await self._enter(ruling.fact)
             raise ApprovalRequired(metadata=ruling.asking())
         await self._enter(ruling.fact, _returned(_named(call), "denied", error=ruling.denial()))
         raise ToolFailed(ruling.denial())
 
-    async def executed(self, call: ToolCallPart, args: Any, handler: Any, admitted: Sequence[NewFact]) -> Any:
-        """Execute a call, between the two facts that tell of it."""
-        facts = _named(call)
-        key = f"{self._run}:{call.tool_call_id}"
-        called = {**facts, "args": bounded(call.args, chars=ARGS_CHARS_MAX), "idempotency_key": key}
-        await self._enter(*admitted, NewFact(kind="tool_called", data=called))
-        began = self._clock()
-        try:
-            with self._doing(call.tool_name):
-                result = await handler(args)
-        except Exception as error:
-            await self._tool_raised(facts, error)
-            raise
-        except SystemExit as error:
-            # It would end this process, and every other run in it.
-            failure = RunFailure("the tool tried to end the process", reason="SystemExit")
-            await self._tool_raised(facts, failure)
-            raise failure from error
-        plain = _plain(result.return_value if isinstance(result, ToolReturn) else result)
-        result_text = bounded(plain, chars=RESULT_CHARS_MAX)
-        took = round((self._clock() - began) * 1000, 1)
-        await self._leave(_returned(facts, "ok", result=result_text, ms=took))
-        return result
+    async def executed(self, call: ToolCallPart, args: Any, handler: Any, ruling: Ruling | None) -> Any:
+        """Execute a call, between the two facts that tell of it.
 
-    async def _tool_raised(self, facts: dict[str, str], error: Exception) -> None:
-        """Record how a call failed. A rejection becomes a retry for the model; what is deferred has not run."""
-        text = str(error)[:ERROR_CHARS_MAX]
-        match error:
-            case ApprovalRequired() | CallDeferred():
-                await self._leave(_returned(facts, "deferred"))
-            case Rejection():
-                await self._leave(_returned(facts, "retry", error=text))
-                raise ModelRetry(text) from error
-            case ModelRetry():
-                await self._leave(_returned(facts, "retry", error=text))
-            case ToolFailed():
-                await self._leave(_returned(facts, "failed", error=text))
-            case _:
-                await self._leave(_returned(facts, "failed", error=text, type=type(error).__name__))
+        Raises:
+            ToolFailed, ApprovalRequired: no grant is left that would have allowed it.
+        """
+        binding, secrets = self._tools.get(call.tool_name, DEFAULT), present_secrets()
+        key = f"{self._run}:{call.tool_call_id}"
+        told = bounded(secrets.known_only.value(call.args), chars=ARGS_CHARS_MAX)
+        called = {**_named(call), "args": told, "idempotency_key": key}
+        if binding.credentials is not None:
+            called["credentials"] = binding.credentials
+        if binding.executor is not None:
+            called["executor"] = binding.executor
+        await self._started(call, ruling, NewFact(kind="tool_called", data=called))
+        began = self._clock()
+        with self._doing(call):
+            carried = await carried_out(lambda: handler(args), binding=binding.in_worker(), secrets=secrets)
+        await self._leave(_outcome(call, carried, ms=round((self._clock() - began) * 1000, 1)))
+        if carried.raised is not None:
+            raise carried.raised
+        return carried.result
+
+    async def _started(self, call: ToolCallPart, ruling: Ruling | None, called: NewFact) -> None:
+        """Record that a call starts, by a grant if it needs one."""
+        if ruling is None:
+            await self._start(call, called)
+        elif ruling.grant is None:
+            await self._start(call, ruling.fact, called)
+        else:
+            try:
+                await self._start(call, ruling.granted(), called, grant=ruling.grant)
+            except NoGrant:
+                await self._refuse(call, ruling)
 
 
 def _named(call: ToolCallPart) -> dict[str, str]:
@@ -140,13 +147,12 @@ def _returned(facts: dict[str, str], outcome: str, **data: Any) -> NewFact:
     return NewFact(kind="tool_returned", data={**facts, "outcome": outcome, **data})
 
 
-def _plain(result: Any) -> Any:
-    """Return a tool's result as JSON values.
-
-    Raises:
-        TypeError: if it is not JSON-like; the run fails with that, since no model could be shown it.
-    """
-    try:
-        return TypeAdapter(Any).dump_python(result, mode="json")
-    except ValueError as error:
-        raise TypeError(f"the tool returned something that is not JSON: {type(result).__name__}") from error
+def _outcome(call: ToolCallPart, carried: Carried, *, ms: float) -> NewFact:
+    """Return the fact of how a call came out."""
+    if carried.outcome == "ok":
+        shown = bounded(carried.plain, chars=RESULT_CHARS_MAX)
+        return _returned(_named(call), "ok", result=shown, ms=ms)
+    error = {"error": carried.error, "type": carried.type}
+    return _returned(
+        _named(call), carried.outcome, **{name: text for name, text in error.items() if text is not None}
+    )

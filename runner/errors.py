@@ -10,6 +10,7 @@
     │   └── ActsForAnother    only for whom the run acts, or an operator, may
     ├── KeyConflict           the idempotency key was used with other content
     ├── ThreadExists          the id is taken by a thread with another agent
+    │   └── ThreadMismatch    the thread that was to be resolved is another one
     ├── ThreadBusy            on_busy is "reject" and a run is in progress
     ├── ThreadArchived        an archived thread takes no messages
     ├── ThreadChanged         the thread is not any more what the change was made for
@@ -22,6 +23,7 @@
     ├── NotReplayable         the run cannot be run again, or not from there
     ├── InboxFull             too many messages wait in this thread
     ├── MembersFull           the thread has as many members as it may have
+    ├── GrantsFull            the workspace has as many usable grants as it may have
     ├── UnknownAgent          the app does not have an agent of that name
     ├── Overloaded            a bound of this process is reached; try again later
     ├── Unavailable           the database cannot be reached or timed out
@@ -32,6 +34,7 @@
 Raised by tools and agents of the application:
     Rejection                 tell the model why, and let it try again
     RunFailure                fail the run with a typed reason
+    NoCredential              a tool asks for a credential and is bound to none
 """
 
 from typing import Any, ClassVar
@@ -129,6 +132,17 @@ class ThreadExists(RunnerError):
 
     def __init__(self, thread: str) -> None:
         super().__init__("a thread with this id exists with another agent; choose another id", thread=thread)
+
+
+class ThreadMismatch(ThreadExists):
+    """The thread that was to be resolved is another one; nothing was added to it."""
+
+    code = "thread_mismatch"
+
+    def __init__(self, thread: str) -> None:
+        RunnerError.__init__(
+            self, "thread identity mismatch: this thread is another agent's; name that one", thread=thread
+        )
 
 
 class ThreadBusy(RunnerError):
@@ -249,6 +263,16 @@ class MembersFull(RunnerError):
         super().__init__(f"this thread has {limit} members already; remove one first", limit=limit)
 
 
+class GrantsFull(RunnerError):
+    """The workspace has as many usable grants as it may have."""
+
+    code = "grants_full"
+
+    def __init__(self, limit: int) -> None:
+        text = f"this workspace has {limit} usable grants already; revoke one first"
+        super().__init__(text, limit=limit)
+
+
 class UnknownAgent(RunnerError):
     """The app has no agent of that name."""
 
@@ -307,6 +331,13 @@ class Rejection(Exception):
     """Raise in a tool to tell the model why a call is refused, and let it try again."""
 
 
+class Rejected(Exception):
+    """People have rejected what the agent wanted to do, and its runs fail by that."""
+
+    def __init__(self) -> None:
+        super().__init__("what the agent wanted to do was rejected")
+
+
 class RunFailure(Exception):
     """Raise in a tool or an agent to fail the run with a typed reason.
 
@@ -318,3 +349,14 @@ class RunFailure(Exception):
     def __init__(self, message: str, *, reason: str) -> None:
         super().__init__(message)
         self.reason = reason
+
+
+class NoCredential(RunFailure):
+    """A tool has asked for a credential and is bound to none."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "this tool has no credentials; bind it to a family of them: "
+            "Hosted(agent, tools={'its_name': Binding(credentials='github')}, credentials={'github': ...})",
+            reason="no_credential",
+        )

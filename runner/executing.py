@@ -13,12 +13,12 @@ from threadhold.runner.history import is_askable, loaded
 from threadhold.runner.ids import canonical
 from threadhold.runner.ports import ExecutionStore
 from threadhold.runner.records import Page, Principal, Thread
+from threadhold.runner.resolving import Resolving
 from threadhold.runner.reviewing import PAGE_MAX, bounded
-from threadhold.runner.sharing import Sharing
 from threadhold.runner.spans import span
 
 
-class Executing(Sharing):
+class Executing(Resolving):
     """Starts executions and shows them, and runs what has ended again; each call is checked like any other."""
 
     app: Threadhold

@@ -11,6 +11,7 @@ import structlog
 
 from threadhold.claims import Claim, Held, Keeper, News
 from threadhold.claims.clock import Clock, now
+from threadhold.runner.credentials import PROCESS
 from threadhold.runner.errors import ClaimLost, Unavailable
 from threadhold.runner.machine import FailReason, RunStatus
 from threadhold.runner.ports import Wires
@@ -108,7 +109,7 @@ class Holding:
         """Record how it ended; a claim that was lost leaves that to whoever took it."""
         failure = None
         if isinstance(error, Exception):
-            failure = {"type": type(error).__name__, "message": str(error)[:ERROR_CHARS_MAX]}
+            failure = {"type": type(error).__name__, "message": PROCESS.text(str(error))[:ERROR_CHARS_MAX]}
         try:
             for remaining in reversed(range(END_TRIES)):
                 with suppress(Unavailable):

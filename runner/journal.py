@@ -6,27 +6,34 @@ way: a stop or a cancellation waits for it, since nobody could tell otherwise wh
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from datetime import timedelta
+from decimal import Decimal
 from typing import Any, Final, TypeVar
 
 import structlog
 from pydantic_ai.messages import ModelMessage, ModelResponse
 
 from threadhold.fanout.outbox import Outbox
+from threadhold.runner.budget import refusal
+from threadhold.runner.clean_records import clean_facts, clean_history, clean_requests
 from threadhold.runner.decisions import NewRequest
 from threadhold.runner.errors import ClaimLost, Unavailable
-from threadhold.runner.history import dumped, open_calls
+from threadhold.runner.history import open_calls
 from threadhold.runner.ledger import EMPTY, Ledger, ledger_of
 from threadhold.runner.machine import RunStatus
 from threadhold.runner.meter import Meter
 from threadhold.runner.ports import Wires
 from threadhold.runner.records import Ended, HandedOver, InboxMessage, NewFact, Recorded, Start
+from threadhold.runner.scrubbing import Scrubber
 from threadhold.runner.work_ports import WorkStore
 
 log = structlog.get_logger(__name__)
 
 FLUSH_S: Final = 0.05
 RETRY_S: Final = 0.25
+NOW: Final = timedelta(seconds=1)
+SETTLE_PAUSES_S: Final = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 
 T = TypeVar("T")
 
@@ -72,6 +79,8 @@ class Journal:
         self._lock = asyncio.Lock()
         self._rec_no = 0
         self._last: ModelMessage | None = None
+        self.scrubber = Scrubber(likely=False)
+        """Knows what must not be recorded; the attempt says."""
         self.meter = Meter()
         self.seq = start.seq
         self.waiting = False
@@ -97,7 +106,8 @@ class Journal:
         messages: Sequence[ModelMessage] | None = None,
         delivered: Sequence[InboxMessage] = (),
         shown: Sequence[ModelMessage] = (),
-    ) -> None:
+        spend: Mapping[str, Any] | None = None,
+    ) -> tuple[dict[str, Any], ...]:
         """Record facts, whatever is new in the history so far, and messages that the model is about to be shown.
 
         After a stop was asked for, nothing is delivered any more, and `stopping` is True.
@@ -107,15 +117,20 @@ class Journal:
             messages: the whole history so far, or None for "nothing new".
             delivered: messages of the inbox that this record consumes.
             shown: the requests that show them; they follow `messages` in the history.
+            spend: what is about to be spent, which is set aside in the same step.
+
+        Returns:
+            Each limit of the budget as it stands, if something is to be spent.
 
         Raises:
             ClaimLost: the claim is not the present one any more.
             HistoryRewritten: nobody can tell what is new in `messages`.
+            BudgetExhausted, BudgetHeld, NoGrant: it may not be spent; nothing was written.
         """
-        noting = asyncio.ensure_future(self._note(facts, messages, delivered, shown))
+        noting = asyncio.ensure_future(self._note(facts, messages, delivered, shown, spend))
         # Whoever waits may be cancelled; what becomes of the record is then seen by the next one.
         noting.add_done_callback(lambda task: task.cancelled() or task.exception())
-        await asyncio.shield(noting)
+        return await asyncio.shield(noting)
 
     async def _note(
         self,
@@ -123,12 +138,13 @@ class Journal:
         messages: Sequence[ModelMessage] | None,
         delivered: Sequence[InboxMessage],
         shown: Sequence[ModelMessage],
-    ) -> None:
+        spend: Mapping[str, Any] | None,
+    ) -> tuple[dict[str, Any], ...]:
         async with self._lock:
             new = self._new(messages)
-            if not facts and not new and not delivered:
-                return
-            history, shown_history = dumped(new), dumped(shown)
+            if not facts and not new and not delivered and spend is None:
+                return ()
+            history, shown_history = (clean_history(each, self.scrubber) for each in (new, shown))
             if self._rec_no:
                 # The first record follows no live frame that it could overtake.
                 await self._outbox.flush(FLUSH_S)
@@ -137,14 +153,39 @@ class Journal:
                 lambda: self._work.record(
                     self._start,
                     rec_no=self._rec_no,
-                    facts=[*self.meter.describe(new), *facts],
+                    facts=clean_facts([*self.meter.describe(new), *facts], self.scrubber),
                     history=history,
                     delivered=[message.seq for message in delivered],
                     shown=shown_history,
+                    spend=spend,
                 )
             )
+            if recorded.refused is not None:
+                self._rec_no -= 1
+                raise refusal(recorded.refused, recorded.limits, capability=(spend or {}).get("grant", ""))
             self._settle(new if recorded.stop_requested else [*new, *shown])
             self._heed(recorded)
+            return recorded.limits
+
+    async def settle(self, call: str, *, input_tokens: int, output_tokens: int, cost: Decimal | None) -> None:
+        """Say what a model's call came to; tried for a while, since it counts whoever holds the thread by now.
+
+        A record that is under way comes first: it may be the one that sets aside what the call may come to.
+        """
+        async with self._lock:
+            pass
+        for pause in (*SETTLE_PAUSES_S, None):
+            try:
+                await self._work.settle(
+                    call, input_tokens=input_tokens, output_tokens=output_tokens, cost=cost
+                )
+                return
+            except Unavailable as error:
+                if pause is None:
+                    # Then what was set aside counts as spent.
+                    log.warning("call_not_settled", run=self._start.run, call=call, error=str(error))
+                    return
+                await asyncio.sleep(pause)
 
     def _settle(self, kept: Sequence[ModelMessage]) -> None:
         self.meter.settle(kept)
@@ -184,7 +225,7 @@ class Journal:
         async with self._lock:
             if current() and self._rec_no:
                 with contextlib.suppress(ClaimLost, Unavailable):
-                    await self._work.partial(self._start, dumped([message])[0])
+                    await self._work.partial(self._start, clean_history([message], self.scrubber)[0])
 
     async def inbox(self) -> list[InboxMessage]:
         """Return the messages that wait for this run."""
@@ -235,6 +276,7 @@ class Journal:
         """
         async with self._lock:
             facts, history = await self._last_words(messages)
+            requests = clean_requests(requests, self.scrubber)
             nudge = await self._repeated(
                 lambda: self._work.pause(self._start, requests=requests, facts=facts, history=history)
             )
@@ -244,8 +286,19 @@ class Journal:
         self._wires.announce(nudge)
         return True
 
-    async def hand_over(self, *, messages: Sequence[ModelMessage] | None) -> HandedOver:
+    async def hand_over(
+        self,
+        *,
+        messages: Sequence[ModelMessage] | None,
+        failed: Mapping[str, Any] | None = None,
+        after: timedelta = NOW,
+    ) -> HandedOver:
         """Give the run to another worker; it ends instead when a stop came first.
+
+        Args:
+            messages: the whole history so far, or None for "nothing new".
+            failed: why it is tried again, if it is by that.
+            after: for how long nobody takes it then.
 
         Raises:
             ClaimLost: the claim is not the present one any more.
@@ -254,7 +307,9 @@ class Journal:
         async with self._lock:
             facts, history = await self._last_words(messages)
             done, nudge = await self._repeated(
-                lambda: self._work.hand_over(self._start, facts=facts, history=history)
+                lambda: self._work.hand_over(
+                    self._start, facts=facts, history=history, failed=failed, after=after
+                )
             )
         self.seq = done.seq
         self._wires.announce(nudge)
@@ -274,7 +329,8 @@ class Journal:
         """Return what is new in the history, as facts and as JSON values, once the live frames are out."""
         new = self._new(messages)
         await self._outbox.flush(FLUSH_S)
-        return self.meter.describe(new), dumped(new)
+        facts = clean_facts(self.meter.describe(new), self.scrubber)
+        return facts, clean_history(new, self.scrubber)
 
     def _new(self, messages: Sequence[ModelMessage] | None) -> list[ModelMessage]:
         """Return what follows the last recorded message, which is looked for from the end: the agent may have dropped

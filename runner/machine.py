@@ -27,6 +27,7 @@ class FailReason(StrEnum):
     TIMEOUT = "timeout"
     BUDGET_EXHAUSTED = "budget_exhausted"
     HISTORY_UNSAFE = "history_unsafe"
+    REJECTED = "rejected"
 
 
 class StopReason(StrEnum):

@@ -38,19 +38,36 @@ class Meter:
             (response.usage.cost or Decimal(0) for response in _responses(messages)), Decimal(0)
         )
 
+    def add(self, response: ModelResponse) -> Decimal:
+        """Count a response of an agent that was delegated to, and return the cost so far."""
+        self._cost += response.usage.cost or Decimal(0)
+        return self._cost
+
     def _described(self, response: ModelResponse, total: Decimal) -> dict[str, Any]:
-        usage = response.usage
-        return {
-            "model": response.model_name,
-            "state": response.state,
-            "text": "".join(part.content for part in response.parts if isinstance(part, TextPart)),
-            "calls": [_call(part) for part in response.parts if isinstance(part, ToolCallPart)],
-            "input_tokens": usage.input_tokens,
-            "output_tokens": usage.output_tokens,
-            "latency_ms": self._latency_ms if response is self._timed else None,
-            "cost": None if usage.cost is None else str(usage.cost),
-            "cost_total": str(total),
-        }
+        latency_ms = self._latency_ms if response is self._timed else None
+        return described(response, latency_ms=latency_ms, total=total)
+
+
+def described(response: ModelResponse, *, latency_ms: float | None, total: Decimal) -> dict[str, Any]:
+    """Return what a response is on record.
+
+    Args:
+        response: of a model.
+        latency_ms: for how long it was waited for, in milliseconds, if that is known.
+        total: what the run has cost so far.
+    """
+    usage = response.usage
+    return {
+        "model": response.model_name,
+        "state": response.state,
+        "text": "".join(part.content for part in response.parts if isinstance(part, TextPart)),
+        "calls": [_call(part) for part in response.parts if isinstance(part, ToolCallPart)],
+        "input_tokens": usage.input_tokens,
+        "output_tokens": usage.output_tokens,
+        "latency_ms": latency_ms,
+        "cost": None if usage.cost is None else str(usage.cost),
+        "cost_total": str(total),
+    }
 
 
 def _call(part: ToolCallPart) -> dict[str, Any]:

@@ -6,9 +6,10 @@ is recorded as delivered, together with the history that shows it, before the mo
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, Final
 
 from pydantic import TypeAdapter
@@ -32,13 +33,19 @@ from pydantic_ai.output import OutputContext
 from pydantic_ai.tools import ToolDefinition
 
 from threadhold.fanout.outbox import Outbox
-from threadhold.runner.admission import Admission
+from threadhold.runner.admission import Admission, Ruling
+from threadhold.runner.bindings import Binding
 from threadhold.runner.calling import Calling
-from threadhold.runner.drafts import draft_data
+from threadhold.runner.credentials import present_secrets
 from threadhold.runner.history import request_of
 from threadhold.runner.journal import Journal
+from threadhold.runner.live_scrubbing import Drafts, LiveText
 from threadhold.runner.records import NewFact, Start
 from threadhold.runner.saying import Saying
+from threadhold.runner.spending import SetAside, Spending, record_start
+from threadhold.runner.window import Window
+from threadhold.runner.windowing import Windowing
+from threadhold.runner.within import Call, within
 
 KEEP_EVERY_S: Final = 1.0
 _EVENT: Final[TypeAdapter[Any]] = TypeAdapter(AgentStreamEvent)
@@ -81,6 +88,9 @@ class Observer(AbstractCapability[Any]):
         ready: returns when a model call or a tool may start; raises if none may any more.
         doing: shows the call of a tool as under way in this process.
         admission: judges each call by the agent's policy; None if it has none.
+        spending: keeps the attempt within its budget; None if it has none.
+        window: how much of the history the model is shown; None for what is usual.
+        tools: how tools are carried out, by their names.
         clock: seconds, for latencies.
     """
 
@@ -93,13 +103,42 @@ class Observer(AbstractCapability[Any]):
         ready: Callable[[], Awaitable[None]],
         doing: Callable[[str], AbstractContextManager[None]],
         admission: Admission | None = None,
+        spending: Spending | None = None,
+        window: Window | None = None,
+        tools: Mapping[str, Binding] = MappingProxyType({}),
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._journal = journal
         self._outbox = outbox
         self._ready = ready
+        self._agent = start.agent
+        self._spending = spending
+        self._aside: list[SetAside] = []
+        self._windowing = Windowing(window or Window(), start=start, note=self._note)
         self._calls = Calling(
-            start.run, enter=self._note, leave=journal.note, doing=doing, admission=admission, clock=clock
+            start.run,
+            enter=self._note,
+            start=self._start_call,
+            leave=journal.note,
+            doing=self._doing_call,
+            admission=admission,
+            tools=tools,
+            clock=clock,
+        )
+        secrets = present_secrets()
+        self._live, self._drafts = LiveText(secrets.known_only), Drafts(secrets.scrubber)
+        self._doing = doing
+        self._within = Call(
+            run=start.run,
+            call_id="",
+            depth=0,
+            journal=journal,
+            admission=admission,
+            spending=spending,
+            tools={name: replace(binding, executor=None) for name, binding in tools.items()},
+            go_on=self._go_on,
+            doing=doing,
+            clock=clock,
         )
         self._clock = clock
         self._asked_at = 0.0
@@ -150,6 +189,7 @@ class Observer(AbstractCapability[Any]):
         self._begin(ctx)
         await self._note(messages=ctx.messages)
         self._returned.clear()
+        self._draft(self._drafts.end_all())
         await self._enter()
         while self._journal.waiting:
             inbox = await self._journal.inbox()
@@ -163,6 +203,19 @@ class Observer(AbstractCapability[Any]):
             raise Interrupted
         self._asked_at = self._clock()
         self._saying, self._said_at = Saying(), self._asked_at
+        return request_context
+
+    async def prepare_model_request(
+        self, ctx: RunContext[Any], request_context: ModelRequestContext
+    ) -> ModelRequestContext:
+        """Show the model as much as its window holds, once all that waited is there, and set aside what it may cost."""
+        request_context.messages = await self._windowing.shown(request_context.messages)
+        if self._spending is not None:
+            self._aside.append(await self._spending.before_model(request_context, agent=self._agent))
+            if self._journal.stopping or self._leaving:
+                self._spending.drop(self._aside.pop())
+                raise Interrupted
+        self._asked_at = self._clock()
         return request_context
 
     def _begin(self, ctx: RunContext[Any]) -> None:
@@ -186,6 +239,37 @@ class Observer(AbstractCapability[Any]):
         if self._journal.stopping:
             raise Interrupted
 
+    async def _start_call(self, call: ToolCallPart, *facts: NewFact, grant: str | None = None) -> None:
+        """Record that a call starts, unless its budget or the want of a grant forbids it."""
+        await record_start(
+            self._journal, self._spending, call.tool_call_id, call.tool_name, *facts, grant=grant
+        )
+        if self._journal.stopping:
+            raise Interrupted
+
+    async def _go_on(self, *facts: NewFact) -> None:
+        """Record what is done within a call of a tool; it may go on with that until the run is to stop."""
+        await self._ready()
+        await self._note(*facts)
+
+    @contextmanager
+    def _doing_call(self, call: ToolCallPart) -> Iterator[None]:
+        """Show a call as under way, to this process and to what its tool asks."""
+        inner = replace(self._within, call_id=call.tool_call_id)
+        with within(inner), self._doing(call.tool_name):
+            yield
+
+    async def wrap_model_request(
+        self, ctx: RunContext[Any], *, request_context: ModelRequestContext, handler: Any
+    ) -> ModelResponse:
+        """Ask the model; what was set aside for it is settled, however that ends."""
+        try:
+            return await handler(request_context)  # type: ignore[no-any-return]
+        finally:
+            if self._spending is not None:
+                self._spending.after_model(self._aside, request_context)
+                self._aside = []
+
     async def after_node_run(self, ctx: RunContext[Any], *, node: Any, result: Any) -> Any:
         """Record a response before any of its calls is executed; without calls it goes with what comes next."""
         self._saying = None
@@ -202,13 +286,20 @@ class Observer(AbstractCapability[Any]):
         if isinstance(event, CustomEvent):
             # The application says of some events that they are for its own handlers, not for people.
             if event.ui:
-                self._outbox.put("draft", draft_data(event), seq=self._journal.seq)
+                self._draft(self._drafts.take(event))
             return
         if isinstance(event, FunctionToolResultEvent):
             self._returned.append(event.part)
-        elif self._saying is not None and self._saying.hear(event):
-            self._keep(self._saying)
-        self._outbox.put("event", event_data(event), seq=self._journal.seq)
+            self._draft(self._drafts.end(event.part.tool_call_id))
+        for each in self._live.hear(event):
+            if self._saying is not None and self._saying.hear(each):
+                self._keep(self._saying)
+            data = self._live.clean(event_data(each))
+            self._outbox.put("event", data, seq=self._journal.seq)
+
+    def _draft(self, drafts: Iterable[dict[str, Any]]) -> None:
+        for data in drafts:
+            self._outbox.put("draft", data, seq=self._journal.seq)
 
     def _keep(self, saying: Saying) -> None:
         """Store what is being said, within a second, in case this process dies."""
@@ -257,20 +348,19 @@ class Observer(AbstractCapability[Any]):
         if call is None or not output_context.has_function or ctx.partial_output:
             return await handler(output)
         try:
-            admitted = await self._calls.admitted(ctx, call, output)
+            return await self._counted(call, output, handler, await self._calls.admitted(ctx, call, output))
         except (ApprovalRequired, ToolFailed) as refused:
             # An output function can neither fail nor wait; the model may find another way.
             raise ModelRetry(
                 str(refused) or "This needs an approval, which a final answer cannot wait for."
             ) from None
-        return await self._counted(call, output, handler, admitted)
 
-    async def _counted(self, call: ToolCallPart, args: Any, handler: Any, admitted: Sequence[NewFact]) -> Any:
+    async def _counted(self, call: ToolCallPart, args: Any, handler: Any, ruling: Ruling | None) -> Any:
         """Execute a call when something may start, known as running until it has ended."""
         await self._enter()
         self._tools += 1
         try:
-            return await self._calls.executed(call, args, handler, admitted)
+            return await self._calls.executed(call, args, handler, ruling)
         finally:
             self._tools -= 1
             self._idle.set()

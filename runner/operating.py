@@ -16,6 +16,7 @@ from threadhold.runner.records import Principal, Run, StopReceipt, Why, WorkerRe
 from threadhold.runner.reviewing import PAGE_MAX, Reviewing
 from threadhold.runner.settle import at_rest, settled
 from threadhold.runner.spans import span
+from threadhold.runner.states import governance_state
 
 STOP_PAGES_MAX: Final = 100
 REQUESTS_MAX: Final = 1000
@@ -98,7 +99,8 @@ class Operating(Reviewing):
             self._requests.list(by=by, status=None, thread=found.thread, before=None, limit=REQUESTS_MAX),
         )
         own = tuple(request for request in requests if request.run == found.id)
-        return Why(run=found, attempts=tuple(attempts), tools=tools, requests=own, **known)
+        state = governance_state(found, own)
+        return Why(run=found, attempts=tuple(attempts), tools=tools, requests=own, state=state, **known)
 
     async def stop(
         self,

@@ -105,9 +105,11 @@ class Rule:
         where: looks at all of it. If it raises, the call is denied.
         reason: what the model or the people who are asked are told.
         terms: who may approve, and until when; of "escalate".
+        grant: a capability that allows what is denied or escalated otherwise: each call takes one use of a grant of it,
+            before it runs and for good.
 
     Raises:
-        ValueError: if it has no name or an unknown verdict, or names no tool.
+        ValueError: if it has no name or an unknown verdict, names no tool, or needs a grant for what it allows.
     """
 
     name: str
@@ -119,8 +121,11 @@ class Rule:
     where: Callable[[ToolAsk], bool] | None = None
     reason: str = ""
     terms: Terms | None = None
+    grant: str | None = None
 
     def __post_init__(self) -> None:
+        if self.grant is not None and (self.verdict == "allow" or not self.grant):
+            raise ValueError(f"rule {self.name!r} allows without a grant; deny or escalate what needs one")
         if not self.name:
             raise ValueError("a rule has a name, which says on record what decided")
         if self.verdict not in get_args(Verdict):
@@ -186,6 +191,7 @@ class Evaluation:
     rule: str
     reason: str
     terms: Terms | None
+    grant: str | None
     branches: tuple[Branch, ...]
 
 
@@ -205,6 +211,7 @@ def evaluate(policy: Policy, ask: ToolAsk) -> Evaluation:
         rule=taken.rule,
         reason=rules[first].reason if taken.error is None else "this rule could not be asked",
         terms=rules[first].terms,
+        grant=rules[first].grant if taken.error is None else None,
         branches=tuple(branches),
     )
 

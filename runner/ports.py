@@ -8,8 +8,11 @@ from typing import Any, Literal, Protocol
 from threadhold.fanout.cursor import Position
 from threadhold.runner.checkpoints import Checkpoint, Replay
 from threadhold.runner.decisions import Decision
+from threadhold.runner.errors import RequestClosed
 from threadhold.runner.executions import Execution, ExecutionReceipt, ExecutionTree
+from threadhold.runner.exports import ExportPage, Place
 from threadhold.runner.machine import RunStatus
+from threadhold.runner.memory import MemoryBinding
 from threadhold.runner.records import (
     Access,
     AttemptRecord,
@@ -76,6 +79,24 @@ class ThreadStore(Protocol):
 
         Raises:
             NotFound, Forbidden, ThreadChanged, ThreadBusy, ThreadArchived.
+        """
+        ...
+
+    async def resolve(
+        self,
+        thread: str,
+        *,
+        agent: str,
+        participants: Sequence[str],
+        memory: Sequence[MemoryBinding],
+        state_refs: Sequence[str],
+        status: ThreadStatus | None,
+        by: Principal,
+    ) -> tuple[Thread, int]:
+        """Find a thread or make it, and add to what it is about; returns it with the newest seq of its log.
+
+        Raises:
+            NotFound, Forbidden, ThreadMismatch, ThreadArchived, ThreadBusy, InvalidInput.
         """
         ...
 
@@ -216,8 +237,11 @@ class RequestStore(Protocol):
 
     async def answer(
         self, request: str, decision: Decision, *, by: Principal, args_hash: str | None
-    ) -> tuple[Outcome, Nudge]:
+    ) -> tuple[Outcome | RequestClosed, Nudge]:
         """Record a decision, durably and repeatably; the last open one makes the run go on.
+
+        Where the request's time was over, that is recorded instead, which others have to be told of as well: so it is
+        returned, to be raised after that.
 
         Raises:
             NotFound, Forbidden, OwnRequest, WrongDecision, ArgsChanged, AlreadyAnswered, RequestClosed.
@@ -264,6 +288,10 @@ class LogStore(Protocol):
 
     async def calls(self, run: str, *, by: Principal, answers: list[int]) -> list[Fact]:
         """Return the facts about the calls of these answers, as `calls_of` takes them; none if they may not be seen."""
+        ...
+
+    async def export(self, *, thread: str | None, run: str | None, by: Principal, after: Place) -> ExportPage:
+        """Return facts behind a place: of a thread, of a run, or of all threads of an operator's workspace."""
         ...
 
 

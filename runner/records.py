@@ -7,6 +7,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 from threadhold.runner.decisions import RequestKind, RequestStatus
 from threadhold.runner.machine import AttemptOutcome, RunStatus
+from threadhold.runner.memory import MemoryBinding
 
 T = TypeVar("T")
 
@@ -14,6 +15,7 @@ Disposition = Literal["started", "steered", "replied", "queued"]
 OnBusy = Literal["steer", "reject", "queue", "interrupt"]
 MessageState = Literal["waiting", "delivered", "returned"]
 Role = Literal["user", "approver", "operator"]
+Interface = Literal["rest", "websocket", "mcp", "python", "repository"]
 Access = Literal["read", "write"]
 ThreadStatus = Literal["active", "completed", "archived"]
 Until = Literal["idle"]
@@ -23,22 +25,30 @@ MESSAGE_BYTES_MAX = 64 * 1024
 KEY_CHARS_MAX = 128
 INBOX_MAX = 100
 MEMBERS_MAX = 1000
+REFS_MAX = 100
+"""How many of each thing a thread may be about: participants, memory, states of other systems."""
+DEVELOPMENT = "development"
 PAGE_BYTES_MAX = 1024 * 1024
 """A page ends before what would begin beyond this many bytes; it has one thing at least."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Principal:
-    """Who acts: a person, a service or the system itself."""
+    """Who acts: a person, a service or the system itself; `interface` is where they came in."""
 
     id: str
     workspace: str
     roles: frozenset[Role] = frozenset({"user"})
+    interface: Interface = field(default="python", compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thread:
-    """A conversation: the unit of exclusion."""
+    """A conversation: the unit of exclusion.
+
+    `participants` are the agents that take part, its own first. `memory` is what its runs are given, and `state_refs`
+    names what other systems keep for it.
+    """
 
     id: str
     workspace: str
@@ -53,6 +63,9 @@ class Thread:
     created_at: datetime
     updated_at: datetime
     execution: str | None = None
+    participants: tuple[str, ...] = ()
+    memory: tuple[MemoryBinding, ...] = ()
+    state_refs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +99,9 @@ class Run:
     created_at: datetime
     started_at: datetime | None
     ended_at: datetime | None
+    interface: str = "unknown"
+    environment: str = DEVELOPMENT
+    budget: str | None = None
     output: Any = None
     replay_of: str | None = None
     replay_from: str | None = None
@@ -199,7 +215,10 @@ class AttemptRecord:
 class Why:
     """Why a run stands where it stands: the run, its attempts, what became of its calls, and what it waits for.
 
-    `lost` is what was recorded of each holder that has gone, oldest first.
+    `lost` is what was recorded of each holder that has gone, oldest first. `spent` is what its own calls came to, those
+    of agents that it delegated to among them; `charged`, each place in which its budget counts, as it stands now.
+    `decisions` are the facts that say why something was allowed or not, oldest first, at most the newest 200: rules of
+    its policy, uses of grants, answers of people, limits that were reached.
     """
 
     run: Run
@@ -210,11 +229,19 @@ class Why:
     lost: tuple[dict[str, Any], ...]
     claim: dict[str, Any] | None
     has_worker: bool
+    state: str = ""
+    """Where the run stands in the words of those who govern it (`runner.states`)."""
+    spent: dict[str, Any] = field(default_factory=dict)
+    charged: tuple[dict[str, Any], ...] = ()
+    decisions: tuple[dict[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerRecord:
-    """A worker process as it last said it was, and how many runs it holds."""
+    """A worker process as it last said it was, and how many runs it holds; or an executor, and how many calls.
+
+    `queue` is whose calls an executor carries out; None for a worker.
+    """
 
     id: str
     agents: tuple[str, ...]
@@ -225,6 +252,7 @@ class WorkerRecord:
     draining: bool
     started_at: datetime
     seen_at: datetime
+    queue: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,11 +285,29 @@ class Start:
     seq: int
     fresh: bool
     inbox: tuple[InboxMessage, ...]
+    interface: str = "unknown"
+    environment: str = DEVELOPMENT
+    budget: str | None = None
+    memory: tuple[dict[str, Any], ...] = ()
+    failed_tries: int = 0
+
+    @property
+    def admission(self) -> dict[str, Any]:
+        """What the run was admitted with, as each of its facts and frames tells it."""
+        return {
+            "principal": self.principal,
+            "interface": self.interface,
+            "environment": self.environment,
+            "budget": self.budget,
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fact:
-    """An entry of a thread's log: `seq` counts from 1 without a gap; `fence` is that of the newest claim by then."""
+    """An entry of a thread's log: `seq` counts from 1 without a gap; `fence` is that of the newest claim by then.
+
+    `admission` is what its run was admitted with, None where it is of no run.
+    """
 
     seq: int
     run: str | None
@@ -269,6 +315,7 @@ class Fact:
     kind: str
     data: dict[str, Any]
     at: datetime
+    admission: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -294,6 +341,10 @@ class Recorded:
     seq: int
     waiting: int
     stop_requested: bool
+    refused: str | None = None
+    """Why nothing was written, if something was to be spent: "exhausted", "wait" or "no_grant"."""
+    limits: tuple[dict[str, Any], ...] = ()
+    """Each limit as it stood, if something was to be spent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,13 +16,16 @@ from pydantic_ai import (
     capture_run_messages,
 )
 from pydantic_ai.agent import AbstractAgent
-from pydantic_ai.capabilities import ReinjectSystemPrompt
+from pydantic_ai.capabilities import AbstractCapability, ReinjectSystemPrompt
 from pydantic_ai.exceptions import RunTimedOut, UsageLimitExceeded
 from pydantic_ai.messages import ModelMessage, ModelResponse
 from pydantic_ai.usage import UsageLimits
 
-from threadhold.runner.calling import ERROR_CHARS_MAX, RESULT_CHARS_MAX
-from threadhold.runner.errors import ClaimLost, RunFailure
+from threadhold.runner.budget import BudgetExhausted, PriceUnknown
+from threadhold.runner.calling import RESULT_CHARS_MAX
+from threadhold.runner.carrying import ERROR_CHARS_MAX, TRACEBACK_CHARS_MAX
+from threadhold.runner.credentials import PROCESS, present_secrets
+from threadhold.runner.errors import ClaimLost, Rejected, RunFailure
 from threadhold.runner.history import HistoryUnsafe
 from threadhold.runner.machine import FailReason, RunStatus, StopReason
 from threadhold.runner.observer import Interrupted, Observer, Paused
@@ -30,7 +33,6 @@ from threadhold.runner.storable import bounded
 
 log = structlog.get_logger(__name__)
 
-TRACEBACK_CHARS_MAX: Final = 20_000
 _ANY: Final[TypeAdapter[Any]] = TypeAdapter(Any)
 
 
@@ -44,14 +46,31 @@ class Segment:
     error: dict[str, Any] | None = None
     output: Any = None
     deferred: DeferredToolRequests | None = None
+    raised: BaseException | None = None
 
 
 def failed(error: BaseException, messages: list[ModelMessage] | None = None) -> Segment:
     """Type a failure. The traceback goes to the log of the operator, never to a watcher."""
-    log.warning("agent_failed", traceback="".join(traceback.format_exception(error))[-TRACEBACK_CHARS_MAX:])
-    kind = error.reason if isinstance(error, RunFailure) else type(error).__name__
-    data = {"type": kind, "message": str(error)[:ERROR_CHARS_MAX]}
-    return Segment(RunStatus.FAILED, messages, reason=_reason(error), error=data)
+    trace = PROCESS.text("".join(traceback.format_exception(error)))
+    log.warning("agent_failed", traceback=trace[-TRACEBACK_CHARS_MAX:])
+    data = {"type": _type(error), "message": PROCESS.text(str(error))[:ERROR_CHARS_MAX]}
+    told = error.data if isinstance(error, BudgetExhausted) else {}
+    return Segment(RunStatus.FAILED, messages, reason=_reason(error), error=data | told, raised=error)
+
+
+def _type(error: BaseException) -> str:
+    """Return a failure in one word."""
+    match error:
+        case RunFailure():
+            return error.reason
+        case BudgetExhausted() | UsageLimitExceeded():
+            return "budget_exhausted"
+        case PriceUnknown():
+            return "price_unknown"
+        case Rejected():
+            return "rejected"
+        case _:
+            return type(error).__name__
 
 
 def stopped(messages: list[ModelMessage] | None = None) -> Segment:
@@ -61,10 +80,12 @@ def stopped(messages: list[ModelMessage] | None = None) -> Segment:
 
 def _reason(error: BaseException) -> FailReason:
     match error:
-        case UsageLimitExceeded():
+        case UsageLimitExceeded() | BudgetExhausted():
             return FailReason.BUDGET_EXHAUSTED
         case HistoryUnsafe():
             return FailReason.HISTORY_UNSAFE
+        case Rejected():
+            return FailReason.REJECTED
         case RunTimedOut():
             return FailReason.TIMEOUT
         case _:
@@ -82,6 +103,7 @@ async def run_segment(
     observer: Observer,
     token: CancellationToken,
     interrupted: Callable[[], bool],
+    beside: Sequence[AbstractCapability[Any]] = (),
 ) -> Segment:
     """Run the agent once over a history that ends in what it is asked.
 
@@ -101,7 +123,7 @@ async def run_segment(
                 deps=deps,
                 run_id=run_id,
                 conversation_id=thread,
-                capabilities=[ReinjectSystemPrompt(), observer],
+                capabilities=[ReinjectSystemPrompt(), *beside, observer],
                 cancellation_token=token,
                 usage_limits=UsageLimits(request_limit=None),
             )
@@ -116,7 +138,8 @@ async def run_segment(
             # Whatever comes out of an agent that we interrupted is the interruption.
             cut_off = interrupted() or isinstance(error, Interrupted)
             return stopped(messages) if cut_off else failed(error, messages)
-    output = bounded(_ANY.dump_python(result.output, mode="json"), chars=RESULT_CHARS_MAX)
+    said = present_secrets().known_only.value(_ANY.dump_python(result.output, mode="json"))
+    output = bounded(said, chars=RESULT_CHARS_MAX)
     return Segment(RunStatus.COMPLETED, result.all_messages(), output=output)
 
 

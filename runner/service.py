@@ -17,8 +17,9 @@ from threadhold.runner.content import (
     checked_title,
 )
 from threadhold.runner.decisions import Decision, RequestStatus
-from threadhold.runner.errors import InvalidInput
-from threadhold.runner.executing import Executing
+from threadhold.runner.errors import InvalidInput, RequestClosed
+from threadhold.runner.exporting import Exporting
+from threadhold.runner.grant_ports import GrantStore
 from threadhold.runner.holding import Holding, ThreadClaim
 from threadhold.runner.ids import canonical
 from threadhold.runner.ports import (
@@ -46,12 +47,12 @@ from threadhold.runner.reviewing import PAGE_MAX
 from threadhold.runner.spans import span
 
 
-class Runner(Executing):
+class Runner(Exporting):
     """Sends, stops and watches. It holds no state of its own: Postgres decides, Redis hastens.
 
     Args:
         app: the agents that may be sent to.
-        threads, messages, runs, requests, log, executions: the stores.
+        threads, messages, runs, requests, log, executions, grants: the stores.
         holding: takes threads for code of this process.
         wires: hints to other processes.
         hub: this process's watchers.
@@ -67,6 +68,7 @@ class Runner(Executing):
         requests: RequestStore,
         log: LogStore,
         executions: ExecutionStore,
+        grants: GrantStore,
         holding: Holding,
         wires: Wires,
         hub: Hub,
@@ -78,6 +80,7 @@ class Runner(Executing):
         self._requests = requests
         self._log = log
         self._executions = executions
+        self._grants = grants
         self._holding = holding
         self._wires = wires
         self._hub = hub
@@ -263,6 +266,9 @@ class Runner(Executing):
         self._check_open()
         with span("answer", request=request, decision=decision.kind) as tell:
             outcome, nudge = await self._requests.answer(request, decision, by=by, args_hash=args_hash)
+            if isinstance(outcome, RequestClosed):
+                self._wires.announce(nudge)
+                raise outcome
             tell(thread=outcome.thread, run=outcome.run, open=outcome.open, duplicate=outcome.duplicate)
         self._wires.announce(nudge)
         return outcome

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from decimal import Decimal
 from typing import Any, Protocol
 
 from threadhold.runner.decisions import NewRequest
@@ -75,11 +76,17 @@ class WorkStore(Protocol):
         history: Sequence[Any] = (),
         delivered: Sequence[int] = (),
         shown: Sequence[Any] = (),
+        spend: Mapping[str, Any] | None = None,
     ) -> Recorded:
         """Record what the run did, and consume messages together with the history that shows them.
 
-        After a stop nothing is consumed any more, and the answer says so.
+        After a stop nothing is consumed any more, and the answer says so. What is about to be spent is set aside in the
+        same step; if it may not be, nothing is written, and the answer says why.
         """
+        ...
+
+    async def settle(self, call: str, *, input_tokens: int, output_tokens: int, cost: Decimal | None) -> None:
+        """Say what a model's call came to, whoever holds the thread by now; a repeat changes nothing."""
         ...
 
     async def inbox(self, start: Start) -> list[InboxMessage]:
@@ -113,9 +120,18 @@ class WorkStore(Protocol):
         ...
 
     async def hand_over(
-        self, start: Start, *, facts: Sequence[NewFact] = (), history: Sequence[Any] = ()
+        self,
+        start: Start,
+        *,
+        facts: Sequence[NewFact] = (),
+        history: Sequence[Any] = (),
+        failed: Mapping[str, Any] | None = None,
+        after: timedelta = timedelta(seconds=1),
     ) -> tuple[HandedOver, Nudge]:
-        """Give the run to another worker, or end it when it was asked to stop."""
+        """Give the run to another worker, or end it when it was asked to stop.
+
+        `failed` says why it is tried again, if it is by that; then nobody takes it before `after` has passed.
+        """
         ...
 
     async def partial(self, start: Start, message: Any) -> None:

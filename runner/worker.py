@@ -21,6 +21,7 @@ from threadhold.runner.errors import ClaimLost, Unavailable
 from threadhold.runner.journal import Journal
 from threadhold.runner.ports import Wires
 from threadhold.runner.records import Start
+from threadhold.runner.remote import Remote
 from threadhold.runner.spans import span
 from threadhold.runner.work_ports import WorkStore
 
@@ -72,8 +73,8 @@ class Worker:
         live: the live frames.
         keeper: keeps the claims.
         deaths: tells which other workers have died.
+        remote: lets executors carry out tools that are bound to some.
         capacity: how many runs at once; a full worker takes nothing and others do.
-        environment: where this process runs, for the agents' policies.
         sweep_every: seconds between two looks for lapsed claims.
         clock: the keeper's clock.
     """
@@ -87,8 +88,8 @@ class Worker:
         live: LiveLog,
         keeper: Keeper,
         deaths: Deaths,
+        remote: Remote,
         capacity: int,
-        environment: str,
         sweep_every: float = 1.0,
         clock: Clock = now,
     ) -> None:
@@ -98,8 +99,8 @@ class Worker:
         self._live = live
         self._keeper = keeper
         self._deaths = deaths
+        self._remote = remote
         self._capacity = capacity
-        self._environment = environment
         self._sweep_every = sweep_every
         self._clock = clock
         self._running: dict[str, Running] = {}
@@ -113,6 +114,11 @@ class Worker:
         self._sweep_from = self._swept
         self._asked_to_leave = asyncio.Event()
         self._loops: list[asyncio.Task[None]] = []
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The agents whose threads it takes."""
+        return self.app.names
 
     @property
     def free_slots(self) -> int:
@@ -235,6 +241,7 @@ class Worker:
         await asyncio.gather(*tasks, return_exceptions=True)
         with contextlib.suppress(Unavailable):
             await self._work.unregister()
+        await self._remote.aclose()
         await self._deaths.aclose()
         await self._keeper.aclose()
 
@@ -266,6 +273,7 @@ class Worker:
             fence=start.fence,
             sure=self._keeper.sure,
             holds=lambda: self._work.holds(start),
+            admission=start.admission,
         )
         held = self._keeper.hold(
             Claim(thread=start.thread, claim_id=start.claim_id, fence=start.fence),
@@ -290,12 +298,19 @@ class Worker:
             ready=lambda: self._ready(held),
             doing=self._keeper.doing,
             on_end=lambda: self._keeper.drop(held),
-            environment=self._environment,
             patience=PATIENCE_S,
+            remote=self._remote.tools(start, hosted.tools),
         )
         running = Running(attempt, held)
         self._running[start.claim_id] = running
-        log.info("run_claimed", thread=start.thread, run=start.run, agent=start.agent, attempt=start.attempt)
+        log.info(
+            "run_claimed",
+            thread=start.thread,
+            run=start.run,
+            agent=start.agent,
+            attempt=start.attempt,
+            **start.admission,
+        )
         running.task = asyncio.create_task(self._execute(running), name=f"run {start.run}")
 
     async def _execute(self, running: Running) -> None:

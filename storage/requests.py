@@ -82,7 +82,7 @@ class PostgresRequests:
 
     async def answer(
         self, request: str, decision: Decision, *, by: Principal, args_hash: str | None
-    ) -> tuple[Outcome, Nudge]:
+    ) -> tuple[Outcome | RequestClosed, Nudge]:
         """Record a decision, durably and repeatably."""
         id = as_uuid(request, "request")
         row = await self._database.row(
@@ -95,6 +95,9 @@ class PostgresRequests:
             _hash(args_hash),
         )
         nudge = self._nudge(row)
+        if row["outcome"] == "expired":
+            self._tally.request_answered("expired")
+            return RequestClosed(request, why="its time is over"), nudge
         if row["outcome"] != "ok":
             raise _refusal(request, row)
         if not row["duplicate"]:
@@ -141,7 +144,5 @@ def _refusal(request: str, row: Any) -> Exception:
             return ArgsChanged(request)
         case "already_answered":
             return AlreadyAnswered(request, by=row["answered_by"], decision=json.loads(row["decision"]))
-        case "expired":
-            return RequestClosed(request, why="its time is over")
         case _:
             return RequestClosed(request, why="its run has ended")

@@ -1,9 +1,33 @@
 """Times as people say them. Pure."""
 
-from datetime import datetime
+import re
+from datetime import datetime, timedelta
 from typing import Final
 
 _UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"))
+
+
+_GIVEN: Final = re.compile(r"(\d{1,9})\s*(s|m|min|h|d)")
+_SECONDS: Final = {"s": 1, "m": 60, "min": 60, "h": 3_600, "d": 86_400}
+
+
+class InvalidDuration(ValueError):
+    """Text that is no duration."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(f"{text[:40]!r} is no time such as 90s, 30m, 1h or 7d")
+
+
+def duration(text: str) -> timedelta:
+    """Return a duration that somebody typed: `90s`, `30m`, `1h`, `7d`, or as `brief` says it.
+
+    Raises:
+        InvalidDuration: it is none.
+    """
+    given = _GIVEN.fullmatch(text.strip())
+    if given is None:
+        raise InvalidDuration(text)
+    return timedelta(seconds=int(given[1]) * _SECONDS[given[2]])
 
 
 def brief(seconds: float) -> str:

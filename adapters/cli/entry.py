@@ -8,6 +8,8 @@ import typer
 
 from threadhold.adapters.cli import (
     client_commands,
+    export_command,
+    grant_commands,
     inspection_commands,
     operator_commands,
     process_commands,
@@ -30,6 +32,8 @@ ps_command.register(app)
 operator_commands.register(app)
 inspection_commands.register(app)
 tries_commands.register(app)
+grant_commands.register(app)
+export_command.register(app)
 mcp_command.register(app)
 
 

@@ -1,4 +1,4 @@
-"""dev, serve, worker, migrate, audit: the commands that are processes of a stack."""
+"""dev, serve, worker, executor, migrate, audit: the commands that are processes of a stack."""
 
 import asyncio
 from typing import Annotated
@@ -23,6 +23,7 @@ def register(app: typer.Typer) -> None:
     app.command()(dev)
     app.command()(serve)
     app.command()(worker)
+    app.command()(executor)
     app.command()(migrate)
     app.command()(audit)
 
@@ -110,6 +111,24 @@ def worker(
 
     settings = _with_capacity(Settings(), capacity)
     processes.run(processes.worker(load_app(target), settings, capacity=settings.capacity, name=name))
+
+
+def executor(
+    target: Target,
+    queue: Annotated[
+        str, typer.Option(help="Whose calls it carries out: the executor that tools are bound to.")
+    ],
+    capacity: Annotated[int, typer.Option(min=1, max=1_000, help="How many calls at once.")] = 4,
+    name: Annotated[str | None, typer.Option(help="Shown to operators; default host and process id.")] = None,
+) -> None:
+    """Carries out tools that are bound to a queue, each call in a process of its own."""
+    from threadhold.adapters import processes
+    from threadhold.adapters.cli.target import load_app
+
+    app = load_app(target)
+    processes.run(
+        processes.executor(app, Settings(), target=target, queue=queue, capacity=capacity, name=name)
+    )
 
 
 def migrate(as_json: AsJson = False) -> None:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from threadhold.adapters.cli.deciding import options
 from threadhold.adapters.cli.durations import brief, clock, since
+from threadhold.adapters.cli.governed import admission, decisions, spending, spent
 from threadhold.adapters.cli.program import program
 from threadhold.adapters.cli.view import call_text
 from threadhold.runner.machine import RunStatus
@@ -29,12 +30,20 @@ _FATES: Final = {
 
 def sentences(why: Why, now: datetime) -> list[str]:
     """Return what is to be said, most telling first; lines that belong to the one before are indented."""
-    return [*_head(why, now), *_losses(why), *_attempts(why), *_tools(why)]
+    return [
+        *_head(why, now),
+        *_losses(why),
+        *_attempts(why),
+        *_tools(why),
+        *spending(why),
+        *decisions(why),
+    ]
 
 
 def _head(why: Why, now: datetime) -> Iterator[str]:
     run = why.run
     yield f"Run {run.id} of agent {run.agent}, for {run.principal}, on thread {run.thread}."
+    yield admission(run)
     if run.replay_of is not None:
         yield f"It is a replay of run {run.replay_of}, from {run.replay_from}."
     if run.ended_at is not None:
@@ -123,7 +132,7 @@ def _losses(why: Why) -> Iterator[str]:
         )
         yield f"  {_lease(lost)} The last thing recorded was #{lost.get('last_seq')}."
         yield f"  {_unknown(lost.get('unknown_calls') or [])}"
-        yield f"  {_spend(lost.get('spend') or {})}"
+        yield f"  Spent until then: {spent(lost.get('spend') or {})}."
 
 
 def _lease(lost: dict[str, Any]) -> str:
@@ -139,15 +148,6 @@ def _unknown(calls: list[dict[str, Any]]) -> str:
         return "No tool was running: nothing was done that is not on record."
     names = ", ".join(f"{call.get('tool')} ({call.get('call_id')})" for call in calls)
     return f"Nobody knows whether these tool calls did their work; look at what they act on: {names}."
-
-
-def _spend(spend: dict[str, Any]) -> str:
-    cost = str(spend.get("cost") or "0")
-    price = f", {cost} dollars" if cost.strip("0.") else ""
-    return (
-        f"Spent until then: {spend.get('model_calls', 0)} model calls, {spend.get('input_tokens', 0)} tokens in, "
-        f"{spend.get('output_tokens', 0)} out{price}."
-    )
 
 
 def _attempts(why: Why) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Executions, runs, checkpoints, threads, members, requests and workers as rows of a table. Pure."""
+"""Executions, runs, checkpoints, threads, members, requests, grants and workers as rows of a table. Pure."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -9,6 +9,7 @@ from threadhold.adapters.cli.durations import brief, since
 from threadhold.adapters.cli.view import call_text, short
 from threadhold.runner.checkpoints import Checkpoint
 from threadhold.runner.executions import Execution
+from threadhold.runner.grants import Grant
 from threadhold.runner.machine import RunStatus, is_active
 from threadhold.runner.records import Member, Request, Run, Thread, Why, WorkerRecord
 
@@ -19,6 +20,7 @@ THREAD_COLUMNS: Final = ("THREAD", "AGENT", "OWNER", "STATE", "CHANGED", "TITLE"
 MEMBER_COLUMNS: Final = ("MEMBER", "MAY", "LET IN BY", "SINCE")
 EXECUTION_COLUMNS: Final = ("EXECUTION", "AGENT", "FOR", "STATUS", "AGE", "MISSION")
 CHECKPOINT_COLUMNS: Final = ("CHECKPOINT", "ATTEMPT", "MESSAGES", "ENDS IN", "REQUESTS", "SEQ", "AGE")
+GRANT_COLUMNS: Final = ("GRANT", "CAPABILITY", "FOR", "USED", "STATUS", "AGE", "REASON")
 MISSION_CHARS_MAX: Final = 160
 NO_WORKER: Final = "no worker has this agent"
 
@@ -103,9 +105,28 @@ def request_row(request: Request, now: datetime) -> Sequence[str]:
     return request.id, request.kind, age, ", ".join(request.approvers or ("anybody who may",)), asks
 
 
+def grant_row(grant: Grant, now: datetime) -> Sequence[str]:
+    """Return a grant as a row."""
+    used, age = f"{grant.used}/{grant.uses}", since(grant.created_at, now)
+    status = grant.status.replace("_", " ")
+    if grant.status == "revoked":
+        status += f" by {grant.revoked_by}"
+    elif grant.status == "usable" and grant.expires_at is not None:
+        status += f" for {brief((grant.expires_at - now).total_seconds())}"
+    reason = short(grant.reason, MISSION_CHARS_MAX)
+    return grant.id, grant.capability, meant_for(grant), used, status, age, reason
+
+
+def meant_for(grant: Grant) -> str:
+    """Return for whom a grant is, and where."""
+    where = f" on thread {grant.thread}" if grant.thread else ""
+    return f"{grant.principal or 'anybody'}{where}"
+
+
 def worker_row(worker: WorkerRecord, now: datetime) -> Sequence[str]:
     """Return a worker as a row."""
     runs = f"{worker.running}/{worker.capacity}"
-    state = "leaving" if worker.draining else "takes runs"
+    takes = "runs" if worker.queue is None else f"calls of {worker.queue}"
+    state = "leaving" if worker.draining else f"takes {takes}"
     seen = f"{since(worker.seen_at, now)} ago"
     return worker.id, runs, seen, worker.host, str(worker.pid), ", ".join(worker.agents), state

@@ -9,6 +9,8 @@ from fastapi.middleware import Middleware
 from threadhold import __version__
 from threadhold.adapters.http import (
     executions,
+    export,
+    grants,
     members,
     probes,
     requests,
@@ -35,7 +37,20 @@ from threadhold.runner.service import Runner
 
 ROUTERS: Final = tuple(
     door.router
-    for door in (probes, rest, members, executions, runs, reviewing, requests, workers, sse, websocket)
+    for door in (
+        probes,
+        rest,
+        members,
+        executions,
+        runs,
+        reviewing,
+        export,
+        requests,
+        grants,
+        workers,
+        sse,
+        websocket,
+    )
 )
 
 

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from typing import Final
 
 from threadhold.adapters.http.errors import Unauthenticated
@@ -66,6 +67,11 @@ async def asked(authenticate: Authenticate, headers: Mapping[str, str]) -> Princ
     return await found if inspect.isawaitable(found) else found
 
 
+def through(principal: Principal, path: str) -> Principal:
+    """Return a principal as somebody who came in by a path of the API."""
+    return replace(principal, interface="mcp" if path.startswith("/mcp") else "rest")
+
+
 class Caller:
     """Whoever keeps a stream or a socket open, with what they showed, so that it can be looked at again.
 
@@ -112,5 +118,5 @@ class Caller:
         found = await asked(self._authenticate, headers)
         if (found.id, found.workspace) != (self._principal.id, self._principal.workspace):
             raise Unauthenticated("this is somebody else's; connect anew with it", reason="other_principal")
-        self._principal = found
-        return found
+        self._principal = replace(found, interface=self._principal.interface)
+        return self._principal

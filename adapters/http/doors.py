@@ -10,7 +10,7 @@ from uuid import UUID
 from fastapi import Depends, Header, Query
 from starlette.requests import HTTPConnection
 
-from threadhold.adapters.http.auth import Authenticate, asked
+from threadhold.adapters.http.auth import Authenticate, asked, through
 from threadhold.adapters.http.gate import PRINCIPAL
 from threadhold.adapters.http.health import HealthCheck
 from threadhold.adapters.http.quotas import Quotas
@@ -84,7 +84,10 @@ async def doors_of(connection: HTTPConnection) -> Doors:
 async def principal_of(connection: HTTPConnection) -> Principal:
     """Return who sent the request: the gate has found out, if it is one that it lets through only then."""
     found: Principal | None = connection.scope.get(PRINCIPAL)
-    return found or await asked((await doors_of(connection)).authenticate, connection.headers)
+    if found is not None:
+        return found
+    asking = (await doors_of(connection)).authenticate
+    return through(await asked(asking, connection.headers), connection.url.path)
 
 
 async def sender_of(connection: HTTPConnection) -> Principal:

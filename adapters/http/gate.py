@@ -11,7 +11,7 @@ from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from threadhold.adapters.http.auth import Authenticate, asked
+from threadhold.adapters.http.auth import Authenticate, asked, through
 from threadhold.adapters.http.cors import allowing, is_preflight, preflight_response
 from threadhold.adapters.http.errors import (
     BODY_BYTES_MAX,
@@ -96,7 +96,7 @@ class Gate:
         if scope["path"] in self._open_paths:
             return None
         try:
-            scope[PRINCIPAL] = await asked(self._authenticate, headers)
+            scope[PRINCIPAL] = through(await asked(self._authenticate, headers), scope["path"])
         except asyncio.CancelledError:
             return Closed()  # as in `_pass`
         except Exception as error:

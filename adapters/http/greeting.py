@@ -5,6 +5,7 @@ A socket is accepted before that is known: a browser that is refused earlier lea
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final, NoReturn
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
@@ -67,7 +68,7 @@ async def _introduced(socket: WebSocket, authenticate: Authenticate, headers: Ma
         WebSocketDisconnect: the peer has gone.
     """
     try:
-        return Caller(authenticate, headers, await asked(authenticate, headers))
+        return _caller(authenticate, headers, await asked(authenticate, headers))
     except Unauthenticated as error:
         if error.reason != "missing":
             await _refuse(socket, None, error)
@@ -86,7 +87,11 @@ async def _introduced(socket: WebSocket, authenticate: Authenticate, headers: Ma
             await _refuse(socket, id, error)
         else:
             await socket.send_text(outgoing.result_text(id, introduction(found)))
-            return Caller(authenticate, shown, found)
+            return _caller(authenticate, shown, found)
+
+
+def _caller(authenticate: Authenticate, shown: Mapping[str, str], principal: Principal) -> Caller:
+    return Caller(authenticate, shown, replace(principal, interface="websocket"))
 
 
 def introduction(principal: Principal) -> outgoing.Introduction:

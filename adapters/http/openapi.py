@@ -90,6 +90,8 @@ LINKS: Final[dict[tuple[str, str], dict[str, Ids]]] = {
         "list_checkpoints": _RUN,
         "get_checkpoint": {"checkpoint": "checkpoint"},
     },
+    ("create_grant", "201"): {name: {"grant": "id"} for name in ("get_grant", "revoke_grant")},
+    ("list_grants", "200"): {name: {"grant": "items/0/id"} for name in ("get_grant", "revoke_grant")},
     ("list_requests", "200"): {name: {"request": "items/0/id"} for name in ("get_request", "answer_request")},
 }
 """Operations and statuses, with the operations that their answers lead to."""

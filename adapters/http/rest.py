@@ -15,6 +15,7 @@ from threadhold.adapters.http.schemas import (
     NewThread,
     ThreadChange,
     ThreadPage,
+    ThreadWanted,
     next_cursor,
 )
 from threadhold.adapters.http.tags import CHANGED, TAGGED, IfMatch, Tags, names, tag_of
@@ -27,6 +28,9 @@ router = APIRouter(prefix="/v1")
 _CREATED: dict[int | str, dict[str, Any]] = {
     201: {"headers": LOCATION},
     200: {"model": Thread, "description": "The same call had made it before.", "headers": LOCATION},
+}
+_RESOLVED: dict[int | str, dict[str, Any]] = CHANGED | {
+    201: {"model": Thread, "description": "It was made.", "headers": CHANGED[200]["headers"]}
 }
 _ACCEPTED: Final = accepted(Receipt)
 
@@ -98,6 +102,26 @@ async def update_thread(
     )
     response.headers["ETag"] = tag_of(changed)
     return changed
+
+
+@router.put("/threads/{thread}", responses=_RESOLVED | problems(404, 409))
+async def resolve_thread(
+    thread: str, body: ThreadWanted, response: Response, runner: TheRunner, by: Asker
+) -> Thread:
+    """Find a thread or make it, and add agents, memory and states to it; 201 if it was made."""
+    existed = await _exists(runner, thread, by=by)
+    found = await runner.resolve_thread(
+        thread,
+        agent=body.agent,
+        by=by,
+        participants=body.participants,
+        memory=body.bindings(),
+        state_refs=body.state_refs,
+        status=body.status,
+    )
+    response.status_code = 200 if existed else 201
+    response.headers["ETag"] = tag_of(found)
+    return found
 
 
 async def _seen(runner: Runner, thread: str, tags: str, *, by: Principal) -> datetime | None:

@@ -14,9 +14,12 @@ from threadhold.runner.content import TITLE_CHARS_MAX, checked_metadata, checked
 from threadhold.runner.decisions import Decision, DecisionKind
 from threadhold.runner.errors import InvalidInput
 from threadhold.runner.executions import Execution
+from threadhold.runner.grants import Grant
+from threadhold.runner.memory import MemoryBinding
 from threadhold.runner.principals import ID_CHARS_MAX, ID_PATTERN
 from threadhold.runner.records import (
     KEY_CHARS_MAX,
+    REFS_MAX,
     OnBusy,
     Request,
     Run,
@@ -60,6 +63,7 @@ KINDS_SCHEMA: Final[dict[str, Any]] = {
 }
 
 PrincipalId = Annotated[str, Field(description="The id of a principal.", json_schema_extra=PRINCIPAL_SCHEMA)]
+Name = Annotated[str, Field(description="A name of your own.", json_schema_extra=PRINCIPAL_SCHEMA)]
 Content = Annotated[
     str, Field(description="The text, at most 64 KiB as UTF-8.", json_schema_extra={**_NOT_EMPTY})
 ]
@@ -116,6 +120,38 @@ class ThreadChange(Body):
     title: Title | None = None
     metadata: Metadata | None = Field(None, description="Takes the place of what was there.")
     status: ThreadStatus | None = None
+
+
+class Memory(Body):
+    """Where memory is kept."""
+
+    model_config = shown({"connector": "notes", "instance": "eu", "scope": "customer-7"})
+
+    connector: Name
+    instance: Name
+    scope: Name
+
+
+class ThreadWanted(Body):
+    """Find a thread or make it, and add to what it is about."""
+
+    model_config = shown(
+        {
+            "agent": "support",
+            "participants": ["billing"],
+            "memory": [{"connector": "notes", "instance": "eu", "scope": "customer-7"}],
+        }
+    )
+
+    agent: AgentName
+    participants: Annotated[list[Name], Field(max_length=REFS_MAX)] = []
+    memory: Annotated[list[Memory], Field(max_length=REFS_MAX)] = []
+    state_refs: Annotated[list[Name], Field(max_length=REFS_MAX)] = []
+    status: ThreadStatus | None = None
+
+    def bindings(self) -> list[MemoryBinding]:
+        """Return the memory as the Runner takes it."""
+        return [MemoryBinding(each.connector, each.instance, each.scope) for each in self.memory]
 
 
 class NewMessage(Body):
@@ -194,7 +230,7 @@ class Answer(Body):
         return Decision(kind=self.kind, args=self.args, reason=self.reason, value=self.value)
 
 
-def next_cursor(items: Sequence[Execution | Thread | Run | Request], limit: int) -> str | None:
+def next_cursor(items: Sequence[Execution | Thread | Run | Request | Grant], limit: int) -> str | None:
     """Return where the next page begins, which may turn out to be empty; None after a page that is not full."""
     return items[-1].id if len(items) == limit else None
 

@@ -8,35 +8,49 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
 if _TYPE_CHECKING:
-    from threadhold.adapters.bootstrap import open_runner
+    from threadhold.adapters.bootstrap import open_repository, open_runner
     from threadhold.adapters.client import Client, ClientError, Watched
     from threadhold.adapters.settings import Settings
-    from threadhold.runner.app import Hosted, Retry, RunIdentity, Threadhold
+    from threadhold.runner.app import Hosted, Retry, RetryErrors, Threadhold
+    from threadhold.runner.bindings import Binding
+    from threadhold.runner.budget import Budget, BudgetExhausted, Limits, Price
+    from threadhold.runner.credentials import credential
     from threadhold.runner.decisions import Decision, Terms
+    from threadhold.runner.delegation import delegate
     from threadhold.runner.errors import Rejection, RunFailure, RunnerError
+    from threadhold.runner.identity import RunIdentity
+    from threadhold.runner.memory import MemoryBinding
     from threadhold.runner.policy import Above, Below, Like, Not, OneOf, Policy, Rule, ToolAsk
     from threadhold.runner.records import Principal
     from threadhold.runner.service import Runner
+    from threadhold.runner.window import Window
 
     __version__: str
 
 _HOMES = {
     "Above": "threadhold.runner.policy",
     "Below": "threadhold.runner.policy",
+    "Binding": "threadhold.runner.bindings",
+    "Budget": "threadhold.runner.budget",
+    "BudgetExhausted": "threadhold.runner.budget",
     "Client": "threadhold.adapters.client",
     "ClientError": "threadhold.adapters.client",
     "Decision": "threadhold.runner.decisions",
     "Hosted": "threadhold.runner.app",
     "Like": "threadhold.runner.policy",
+    "Limits": "threadhold.runner.budget",
+    "MemoryBinding": "threadhold.runner.memory",
     "Not": "threadhold.runner.policy",
     "OneOf": "threadhold.runner.policy",
     "Policy": "threadhold.runner.policy",
+    "Price": "threadhold.runner.budget",
     "Principal": "threadhold.runner.records",
     "Rejection": "threadhold.runner.errors",
     "Retry": "threadhold.runner.app",
+    "RetryErrors": "threadhold.runner.app",
     "Rule": "threadhold.runner.policy",
     "RunFailure": "threadhold.runner.errors",
-    "RunIdentity": "threadhold.runner.app",
+    "RunIdentity": "threadhold.runner.identity",
     "Runner": "threadhold.runner.service",
     "RunnerError": "threadhold.runner.errors",
     "Settings": "threadhold.adapters.settings",
@@ -44,23 +58,34 @@ _HOMES = {
     "Threadhold": "threadhold.runner.app",
     "ToolAsk": "threadhold.runner.policy",
     "Watched": "threadhold.adapters.client",
+    "Window": "threadhold.runner.window",
+    "credential": "threadhold.runner.credentials",
+    "delegate": "threadhold.runner.delegation",
+    "open_repository": "threadhold.adapters.bootstrap",
     "open_runner": "threadhold.adapters.bootstrap",
 }
 
 __all__ = [
     "Above",
     "Below",
+    "Binding",
+    "Budget",
+    "BudgetExhausted",
     "Client",
     "ClientError",
     "Decision",
     "Hosted",
     "Like",
+    "Limits",
+    "MemoryBinding",
     "Not",
     "OneOf",
     "Policy",
+    "Price",
     "Principal",
     "Rejection",
     "Retry",
+    "RetryErrors",
     "Rule",
     "RunFailure",
     "RunIdentity",
@@ -71,6 +96,10 @@ __all__ = [
     "Threadhold",
     "ToolAsk",
     "Watched",
+    "Window",
+    "credential",
+    "delegate",
+    "open_repository",
     "open_runner",
 ]
 

@@ -20,7 +20,7 @@ from pydantic_ai.settings import ModelSettings
 from tests.chaos.script import due, shown, signed, signs
 from tests.chaos.witness import PATH, Reporter
 from tests.support.strict import refusals
-from threadhold import Hosted, Retry, RunIdentity, Threadhold
+from threadhold import Budget, Hosted, Limits, Retry, RunIdentity, Threadhold
 
 TICK_S = 0.05
 # A loop that was late by so much is reported: meanwhile nothing in its process could be cancelled.
@@ -151,9 +151,11 @@ def identify(identity: RunIdentity) -> RunIdentity:
     return identity
 
 
+# Never used up: that what is set aside and what is settled add up whatever happens is for the audit to see.
+PLENTY = Budget("plenty", run=Limits(tokens=10**12), workspace=Limits(tokens=10**15, every="month"))
 app = Threadhold(
     agents={
-        "chaos": Hosted(agent, deps=identify),
-        "stubborn": Hosted(agent, deps=identify, after_abandon=Retry(2)),
+        "chaos": Hosted(agent, deps=identify, budget=PLENTY),
+        "stubborn": Hosted(agent, deps=identify, after_abandon=Retry(2), budget=PLENTY),
     }
 )

@@ -235,6 +235,10 @@ class FakeProcesses(ModuleType):
         """End at once."""
         self._note(app, settings, given)
 
+    async def executor(self, app: Any, settings: Settings, **given: Any) -> None:
+        """End at once."""
+        self._note(app, settings, given)
+
     async def migrate(self, settings: Settings) -> list[str]:
         """Apply two."""
         self._note(None, settings, {})

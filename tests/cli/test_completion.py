@@ -33,7 +33,7 @@ def environment(**more: str) -> dict[str, str]:
     [
         ("threadhold wo", ["worker", "workers"]),
         ("threadhold members t --", ["--add", "--remove", "--json", "--url", "--help"]),
-        ("threadhold exec", ["execute", "executions"]),
+        ("threadhold exec", ["executor", "execute", "executions"]),
         ("threadhold replay r --", ["--from", "--key", "--wait", "--no-wait", "--json", "--url", "--help"]),
         ("threadhold ps --status pa", ["paused"]),
         ("threadhold send --on-busy q", ["queue"]),

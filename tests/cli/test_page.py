@@ -56,7 +56,7 @@ def done(run_cli: RunCli, block: str, **ids: str) -> list[Outcome]:
 
 
 def test_the_commands_do_what_the_page_says(
-    desk: Desk, run_cli: RunCli, monkeypatch: pytest.MonkeyPatch
+    desk: Desk, run_cli: RunCli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     first = run_cli(*lines("talk")[0])
     thread = re.findall(f"thread ({ID})", first.err)[0]
@@ -100,10 +100,20 @@ def test_the_commands_do_what_the_page_says(
         assert told_members.out.splitlines()[1].split()[:2] == ["bob", "read"]
     assert let_out.out == "bob is no member\n"
 
+    monkeypatch.chdir(tmp_path)
+    exported = done(run_cli, "export", THREAD=paying, RUN=run)[0].out
+    complete = [exported, *(Path(name).read_text() for name in ("run.jsonl", "record.jsonl"))]
+    assert ['{"end":true' in text.splitlines()[-1] for text in complete] == [True] * 3
+
     stops = done(run_cli, "stop", THREAD=paying, RUN=run)
     assert stops[0].out == f"nothing runs on thread {paying}\n"
     assert stops[1].out.startswith(f"run {run}: completed")
     assert [outcome.out for outcome in stops[2:]] == ["nothing runs\n"] * 3
+    given, _, listed_grants, _ = done(
+        run_cli, "grants", THREAD=paying, GRANT=re.findall(ID, run_cli("grant", "x", "--uses", "1").out)[0]
+    )
+    made = re.findall(f"granted: ({ID}), 10 of wire for night-job\n", given.out)
+    assert [made[0] in listed_grants.out, "0/10" in listed_grants.out] == [True] * 2
     workers, drained = done(run_cli, "workers", WORKER=WORKER)
     assert drained.out == f"asked to hand over and leave: {workers.out.splitlines()[1].split()[0]}\n"
 
@@ -161,7 +171,7 @@ def test_the_commands_that_are_processes_are_called_as_they_are_shown(
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.chdir(ROOT)
     for words, expected in zip(
-        lines("processes"), [("port", 8000), ("port", 8002), ("capacity", 50)], strict=True
+        lines("processes"), [("port", 8000), ("port", 8002), ("capacity", 50), ("queue", "lab")], strict=True
     ):
         monkeypatch.delitem(sys.modules, "approvals", raising=False)
         assert run_cli(*words).code == 0
@@ -210,7 +220,9 @@ def test_the_table_of_records_is_true(desk: Desk, run_cli: RunCli) -> None:
         "receipt",
         "replay",
     )
+    grant = objects(run_cli("grant", "x", "--uses", "1", "--json").out)[0]["grant"]["id"]
     calls = {
+        "grant": ["grant", "x", "--uses", "1"], "grants": ["grants"], "revoke": ["revoke", grant],
         "executions": ["executions"], "checkpoints": ["checkpoints", run],
         "ps": ["ps"], "why": ["why", run], "requests": ["requests"], "threads": ["threads"],
         "show": ["show", thread], "facts": ["facts", thread], "history": ["history", thread],

@@ -21,7 +21,7 @@ from threadhold.fanout.frame import Delivery, Kind
 from threadhold.fanout.merge import shows
 from threadhold.runner.content import checked_content, checked_key
 from threadhold.runner.decisions import Decision
-from threadhold.runner.errors import AlreadyAnswered, InvalidInput, NotFound, ThreadExists
+from threadhold.runner.errors import AlreadyAnswered, InvalidInput, NotFound, ThreadExists, ThreadMismatch
 from threadhold.runner.machine import RunStatus
 from threadhold.runner.records import (
     Message,
@@ -129,6 +129,19 @@ class ScriptedRunner(ScriptedTries):
             raise NotFound("thread", thread)
         changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         self.items[thread] = replace(self.items[thread], **changes)
+        return self.items[thread]
+
+    async def resolve_thread(
+        self, thread: str | None = None, *, agent: str, by: Principal, **given: Any
+    ) -> Thread:
+        self._called("resolve_thread", thread=thread, agent=agent, **given)
+        self._hosted(agent)
+        if thread not in self.items:
+            thread = self.add_thread(thread)
+        if self.items[thread].agent != agent:
+            raise ThreadMismatch(thread)
+        added: dict[str, Any] = {name: tuple(value) for name, value in given.items() if name != "status"}
+        self.items[thread] = replace(self.items[thread], **added)
         return self.items[thread]
 
     async def threads(self, *, by: Principal, before: str | None = None, limit: int = 20) -> list[Thread]:

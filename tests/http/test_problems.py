@@ -208,7 +208,7 @@ async def test_unknown_paths(api: Api) -> None:
     ("method", "path", "allowed"),
     [
         ("DELETE", "/v1/threads", {"GET", "POST"}),
-        ("PUT", "/v1/threads/x", {"GET", "PATCH"}),
+        ("POST", "/v1/threads/x", {"GET", "PATCH", "PUT"}),
         ("GET", "/v1/threads/x/messages", {"POST"}),
         ("POST", "/v1/runs/x", {"GET"}),
         ("POST", "/healthz", {"GET"}),

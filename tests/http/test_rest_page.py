@@ -130,6 +130,12 @@ async def test_the_commands_do_what_the_page_says(shell: Shell) -> None:
     assert (await shell.told("stop"))["settled"] is True
 
     await check_second_tries(shell)
+    resolved = await shell.told("resolve")
+    assert (resolved["participants"], len(resolved["memory"])) == (["approvals", "billing"], 1)
+    made = await shell.told("grant")
+    shell.values["GRANT"] = made["id"]
+    assert await shell.told("the grant") == made
+    assert (await shell.told("revoke"))["status"] == "revoked"
     assert await shell.told("unchanged") == ""
     assert (await shell.told("edit"))["title"] == "Invoices of May"
     assert (await shell.told("edit again"))["code"] == "thread_changed"
@@ -137,6 +143,11 @@ async def test_the_commands_do_what_the_page_says(shell: Shell) -> None:
     first, second = await shell.told("page"), await shell.told("next page")
     assert [fact["seq"] for fact in first["items"] + second["items"]] == [1, 2, 3, 4, 5, 6]
     assert first["next_cursor"] == "3"
+    exports = [*await shell.run("export"), *await shell.run("export on")]
+    whole, rest = ([json.loads(line) for line in body.splitlines()] for _, body in exports)
+    assert [status for status, _ in exports] == [200, 200]
+    assert whole.pop() == {"end": True, "facts": whole[-1]["seq"]}
+    assert rest[:-1] == whole[3:]
     history = ModelMessagesTypeAdapter.validate_python((await shell.told("history"))["items"])
     said = [part.content for message in history for part in message.parts if isinstance(part, TextPart)]
     assert said == ["I pay invoices."] * 2

@@ -21,6 +21,7 @@ Verb = Callable[[House, str, Scene], Coroutine[Any, Any, tuple[str, Any]]]
 REST: Final[dict[str, tuple[str, str, Any]]] = {
     "get thread": ("GET", "threads/{thread}", None),
     "change thread": ("PATCH", "threads/{thread}", {"title": "x"}),
+    "resolve thread": ("PUT", "threads/{thread}", {"agent": "scripted"}),
     "list members": ("GET", "threads/{thread}/members", None),
     "add a member": ("PUT", "threads/{thread}/members/friend", {"access": "write"}),
     "remove a member": ("DELETE", "threads/{thread}/members/friend", None),
@@ -39,6 +40,8 @@ REST: Final[dict[str, tuple[str, str, Any]]] = {
     "list facts": ("GET", "threads/{thread}/facts", None),
     "list facts from a cursor": ("GET", "threads/{thread}/facts?cursor=1", None),
     "list history": ("GET", "threads/{thread}/history", None),
+    "export thread": ("GET", "export?thread={thread}", None),
+    "export run": ("GET", "export?run={run}", None),
     "stop run": ("POST", "runs/{run}/stop", {"wait": 0}),
     "stop thread": ("POST", "threads/{thread}/stop", {"wait": 0}),
     "get request": ("GET", "requests/{request}", None),
@@ -72,8 +75,10 @@ TABLE: Final = """
     scene   verb                    owner  writer  reader  stranger  operator  approver  namesake
     quiet   get thread              ok     ok      ok      -         ok        -         -
     quiet   change thread           ok     ok      no      -         ok        -         -
+    quiet   resolve thread          ok     ok      no      -         ok        -         -
     quiet   list facts              ok     ok      ok      -         ok        -         -
     quiet   list history            ok     ok      ok      -         ok        -         -
+    quiet   export thread           ok     ok      ok      -         ok        -         -
     quiet   list members            ok     ok      ok      -         ok        -         -
     quiet   add a member            ok     no      no      -         ok        -         -
     quiet   remove a member         ok     no      no      -         ok        -         -
@@ -85,6 +90,7 @@ TABLE: Final = """
     quiet   watch from a cursor     ok     ok      ok      -         ok        -         -
     paused  get thread              ok     ok      ok      -         ok        ok        -
     paused  change thread           ok     ok      no      -         ok        no        -
+    paused  resolve thread          ok     ok      no      -         ok        no        -
     paused  list members            ok     ok      ok      -         ok        ok        -
     paused  add a member            ok     no      no      -         ok        no        -
     paused  remove a member         ok     no      no      -         ok        no        -
@@ -99,6 +105,8 @@ TABLE: Final = """
     paused  list facts              ok     ok      ok      -         ok        ok        -
     paused  list facts from a cursor  ok   ok      ok      -         ok        ok        -
     paused  list history            ok     ok      ok      -         ok        ok        -
+    paused  export thread           ok     ok      ok      -         ok        ok        -
+    paused  export run              ok     ok      ok      -         ok        ok        -
     paused  stop run                ok     ok      no      -         ok        no        -
     paused  stop thread             ok     ok      no      -         ok        no        -
     paused  get request             ok     ok      ok      -         ok        ok        -

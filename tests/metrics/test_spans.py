@@ -90,6 +90,9 @@ async def test_a_run_is_traced_from_its_message_to_its_end(
         "threadhold.run": receipt["run"],
         "threadhold.agent": "scripted",
         "threadhold.attempt": 1,
+        "threadhold.principal": "local",
+        "threadhold.interface": "rest",
+        "threadhold.environment": "development",
         "threadhold.outcome": "completed",
     }
     granted = [span for span in recorder.named("claim") if span.facts["threadhold.granted"]]

@@ -181,7 +181,9 @@ def test_the_lists_are_those_of_the_code() -> None:
     assert re.findall(r"`(\w+)`", listed) == list(PRECEDENCE)
     rows = re.findall(r"^\| \w[\w ,]+ \| (.*) \|$", PAGE.partition("| elsewhere |")[2], re.MULTILINE)
     named = {word for row in rows for word in re.findall(r"`(\w+)`", row)} - {"attempt", "reason", "error"}
+    assert 'on_reject="fail"' in "".join(rows)
     assert named == {
+        "rejected",
         "pending",
         "paused",
         "completed",

@@ -1,7 +1,7 @@
 """The journal: each thing once, in order, through outages and cancellations, and never without the claim."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
@@ -60,6 +60,7 @@ class FakeWork:
         history: Sequence[Any] = (),
         delivered: Sequence[int] = (),
         shown: Sequence[Any] = (),
+        spend: Mapping[str, Any] | None = None,
     ) -> Recorded:
         if self.gate is not None:
             await self.gate.wait()

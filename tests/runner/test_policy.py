@@ -163,3 +163,12 @@ async def test_in_production_nobody_approves_for_themselves(bench: Bench) -> Non
     await bench.runner.answer(opened["request"], Decision.approve(), by=BOSS)
     await bench.idle(receipt.thread)
     assert results(bench) == ["201"]
+
+
+@pytest.mark.parametrize("bench", ["production"], indirect=True)
+async def test_in_production_the_terms_of_a_rule_may_still_allow_it(bench: Bench) -> None:
+    receipt = await bench.send('call add {"a": 20, "b": 1} ;; say done')
+    opened = await bench.fact(receipt.thread, "request_opened")
+    await bench.runner.answer(opened["request"], Decision.approve(), by=ME)
+    await bench.idle(receipt.thread)
+    assert results(bench) == ["21"]

@@ -8,7 +8,7 @@ from tests.storage.conftest import ME, OPERATOR, STRANGER, Desk
 from threadhold.runner.decisions import Decision, NewRequest, Terms
 from threadhold.runner.errors import AlreadyAnswered, ClaimLost, DecideFirst, NotFound, RequestClosed
 from threadhold.runner.machine import RunStatus
-from threadhold.runner.records import Principal, Request, Start
+from threadhold.runner.records import Outcome, Principal, Request, Start
 from threadhold.storage.requests import PostgresRequests
 
 ASKED = NewRequest(kind="approval", call_id="c1", tool="pay", args={"amount": 5})
@@ -73,9 +73,11 @@ async def test_the_last_answer_makes_the_run_pending_and_goes_along_with_the_sta
     _, [first, second] = await pause(desk, thread, ASKED, other)
     answers = PostgresRequests(desk.database)
     outcome, nudge = await answers.answer(first.id, Decision.edit({"amount": 1}), by=ME, args_hash=None)
+    assert isinstance(outcome, Outcome)
     assert (outcome.open, outcome.status, nudge.run) == (1, RunStatus.PAUSED, None)
     assert await desk.claim(thread) is None
     outcome, nudge = await answers.answer(second.id, Decision.reply("bob"), by=ME, args_hash=None)
+    assert isinstance(outcome, Outcome)
     assert (outcome.open, outcome.status, nudge.run) == (0, RunStatus.PENDING, first.run)
     start = await desk.claim(thread)
     assert start is not None
@@ -131,8 +133,11 @@ async def test_expiry_is_noticed_by_a_late_answer_as_by_the_sweep(desk: Desk, th
     )
     start, [request] = await pause(desk, thread, soon)
     answers = PostgresRequests(desk.database)
-    with pytest.raises(RequestClosed, match="its time is over"):
-        await answers.answer(request.id, Decision.approve(), by=ME, args_hash=None)
+    closed, nudge = await answers.answer(request.id, Decision.approve(), by=ME, args_hash=None)
+    assert isinstance(closed, RequestClosed)
+    assert closed.data["why"] == "its time is over"
+    # The run may go on now, and whoever waits for that is told so.
+    assert nudge.run == start.run
     with pytest.raises(AlreadyAnswered, match="'system'"):
         await answers.answer(request.id, Decision.approve(), by=ME, args_hash=None)
     assert (await desk.runs.get(start.run, by=ME)).status == RunStatus.PENDING

@@ -57,10 +57,17 @@ ENDS: Final = [
     ("run-2", {"status": "stopped", "reason": "person"}),
 ]
 SHOW_FRAMES: Final = ("ws.jsonl", "sse.jsonl", "cli-json.jsonl")
+CAME_IN_BY: Final = ("websocket", "rest", "rest")
 
 
 def test_doors_that_show_frames_show_the_same_ones() -> None:
     shown = [told.frames(golden) for golden in SHOW_FRAMES]
+    for frames, interface in zip(shown, CAME_IN_BY, strict=True):
+        admitted = [frame["admission"] for frame in frames if frame["run"] is not None]
+        assert {each.pop("interface") for each in admitted} == {interface}
+        assert all(
+            each == {"principal": "local", "environment": "development", "budget": None} for each in admitted
+        )
     assert shown[0] == shown[1] == shown[2]
     assert [each.seq for each in told.facts("ws.jsonl")] == list(range(1, 29))
 
