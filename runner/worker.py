@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
@@ -16,6 +15,7 @@ from threadhold.fanout.outbox import Outbox
 from threadhold.fanout.ports import LiveLog
 from threadhold.runner.app import Threadhold
 from threadhold.runner.attempt import Attempt
+from threadhold.runner.chores import every
 from threadhold.runner.deaths import LOOK_EVERY_S, Deaths
 from threadhold.runner.errors import ClaimLost, Unavailable
 from threadhold.runner.journal import Journal
@@ -157,13 +157,11 @@ class Worker:
             log.warning("keeper_not_ready", seconds=READY_S_MAX)
         self._loops = [
             # Said again from time to time, in case somebody took this worker for dead while it was frozen.
-            asyncio.create_task(
-                self._every(REGISTER_EVERY_S, self._register, "register_failed"), name="register"
-            ),
-            asyncio.create_task(self._every(self._sweep_every, self._sweep, "sweep_failed"), name="sweep"),
-            asyncio.create_task(self._every(LOOK_EVERY_S, self._bury, "deaths_unknown"), name="deaths"),
-            asyncio.create_task(self._every(TAKE_EVERY_S, self._take, "take_failed"), name="take"),
-            asyncio.create_task(self._every(AUDIT_EVERY_S, self._audit, "audit_failed"), name="audit"),
+            asyncio.create_task(every(REGISTER_EVERY_S, self._register, "register_failed"), name="register"),
+            asyncio.create_task(every(self._sweep_every, self._sweep, "sweep_failed"), name="sweep"),
+            asyncio.create_task(every(LOOK_EVERY_S, self._bury, "deaths_unknown"), name="deaths"),
+            asyncio.create_task(every(TAKE_EVERY_S, self._take, "take_failed"), name="take"),
+            asyncio.create_task(every(AUDIT_EVERY_S, self._audit, "audit_failed"), name="audit"),
         ]
 
     async def _register(self) -> None:
@@ -333,19 +331,6 @@ class Worker:
             if not self._keeper.trusted(held):
                 raise ClaimLost(held.claim.thread, held.claim.fence, away=True)
             await asyncio.sleep(SURE_LOOK_S)
-
-    async def _every(self, seconds: float, act: Callable[[], Awaitable[None]], failed: str) -> None:
-        """Do something at intervals for ever; a failure is logged once per outage."""
-        failing = False
-        while True:
-            await asyncio.sleep(seconds)
-            try:
-                await act()
-                failing = False
-            except Exception as error:
-                if not failing:
-                    log.warning(failed, error=type(error).__name__, detail=str(error)[:200])
-                failing = True
 
     async def _sweep(self) -> None:
         """Take lapsed threads; not right after an outage of the database, which their holders may have had as well."""

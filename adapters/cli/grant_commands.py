@@ -10,8 +10,8 @@ from threadhold.adapters.cli import tables
 from threadhold.adapters.cli.connected import AsJson, Limit, Url, with_client
 from threadhold.adapters.cli.durations import InvalidDuration, duration
 from threadhold.adapters.cli.failure import OK
+from threadhold.adapters.cli.listing import show_page
 from threadhold.adapters.cli.looking import utc_now
-from threadhold.adapters.cli.program import program
 from threadhold.adapters.cli.terminal import Terminal
 from threadhold.adapters.client import Client
 from threadhold.runner.grants import USES_MAX
@@ -77,15 +77,16 @@ def grants(
 
     async def look(client: Client) -> int:
         found = await client.grants(before=before, limit=limit)
-        for each in found:
-            terminal.record({"grant": asdict(each)})
-        if found:
-            now = utc_now()
-            terminal.table(tables.GRANT_COLUMNS, [tables.grant_row(each, now) for each in found])
-        else:
-            terminal.line("no grants" if before is None else "no more grants")
-        if len(found) == limit:
-            terminal.note(f"to go on: {program()} grants --before {found[-1].id} --limit {limit}")
+        now = utc_now()
+        show_page(
+            terminal,
+            found,
+            kind="grant",
+            columns=tables.GRANT_COLUMNS,
+            row=lambda each: tables.grant_row(each, now),
+            before=before,
+            limit=limit,
+        )
         return OK
 
     with_client(url, look)

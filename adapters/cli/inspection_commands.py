@@ -10,6 +10,7 @@ from threadhold.adapters.cli import tables
 from threadhold.adapters.cli.board import Seen, run_records
 from threadhold.adapters.cli.connected import AsJson, AtMost, Limit, Url, with_client
 from threadhold.adapters.cli.failure import OK
+from threadhold.adapters.cli.listing import show_page
 from threadhold.adapters.cli.looking import reasons, utc_now
 from threadhold.adapters.cli.outline import (
     checkpoint_lines,
@@ -18,7 +19,6 @@ from threadhold.adapters.cli.outline import (
     run_lines,
     thread_lines,
 )
-from threadhold.adapters.cli.program import program
 from threadhold.adapters.cli.terminal import Terminal
 from threadhold.adapters.cli.trace import fact_line
 from threadhold.adapters.cli.transcript import transcript
@@ -49,15 +49,16 @@ def threads(
 
     async def look(client: Client) -> int:
         found = await client.threads(before=before, limit=limit)
-        for thread in found:
-            terminal.record({"thread": asdict(thread)})
-        if found:
-            now = utc_now()
-            terminal.table(tables.THREAD_COLUMNS, [tables.thread_row(each, now) for each in found])
-        else:
-            terminal.line("no threads" if before is None else "no more threads")
-        if len(found) == limit:
-            terminal.note(f"to go on: {program()} threads --before {found[-1].id} --limit {limit}")
+        now = utc_now()
+        show_page(
+            terminal,
+            found,
+            kind="thread",
+            columns=tables.THREAD_COLUMNS,
+            row=lambda each: tables.thread_row(each, now),
+            before=before,
+            limit=limit,
+        )
         return OK
 
     with_client(url, look)

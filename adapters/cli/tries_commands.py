@@ -10,8 +10,8 @@ from threadhold.adapters.cli.connected import AsJson, AtMost, Limit, Url, with_c
 from threadhold.adapters.cli.failure import OK
 from threadhold.adapters.cli.following import follow
 from threadhold.adapters.cli.lines import stdin_text
+from threadhold.adapters.cli.listing import show_page
 from threadhold.adapters.cli.looking import utc_now
-from threadhold.adapters.cli.program import program
 from threadhold.adapters.cli.terminal import Terminal
 from threadhold.adapters.client import Client
 from threadhold.adapters.reviews import all_of
@@ -74,16 +74,17 @@ def executions(
 
     async def look(client: Client) -> int:
         found = await client.executions(before=before, limit=limit)
-        for execution in found:
-            terminal.record({"execution": asdict(execution)})
-        if found:
-            now = utc_now()
-            rows = [tables.execution_row(each, now) for each in found]
-            terminal.table(tables.EXECUTION_COLUMNS, rows, cut=True)
-        else:
-            terminal.line("no executions" if before is None else "no more executions")
-        if len(found) == limit:
-            terminal.note(f"to go on: {program()} executions --before {found[-1].id} --limit {limit}")
+        now = utc_now()
+        show_page(
+            terminal,
+            found,
+            kind="execution",
+            columns=tables.EXECUTION_COLUMNS,
+            row=lambda each: tables.execution_row(each, now),
+            before=before,
+            limit=limit,
+            cut=True,
+        )
         return OK
 
     with_client(url, look)

@@ -1,7 +1,7 @@
 """An executor: takes calls of one queue while it has free slots, and carries each out for as long as somebody waits."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final, Protocol
@@ -9,6 +9,7 @@ from typing import Final, Protocol
 import structlog
 
 from threadhold.claims.clock import Clock, now
+from threadhold.runner.chores import every
 from threadhold.runner.errors import Unavailable
 from threadhold.runner.remote_records import LOST, RemoteCall, RemoteEnd
 
@@ -149,10 +150,10 @@ class Executor:
         await self._children.start()
         await self._beat()
         self._loops = [
-            asyncio.create_task(self._every(LOOK_EVERY_S, self._beat, "beat_failed"), name="beat"),
+            asyncio.create_task(every(LOOK_EVERY_S, self._beat, "beat_failed"), name="beat"),
             asyncio.create_task(self._watch(), name="watch"),
-            asyncio.create_task(self._every(LOOK_EVERY_S, self._take, "take_failed"), name="take"),
-            asyncio.create_task(self._every(TIDY_EVERY_S, self._tidy, "tidy_failed"), name="tidy"),
+            asyncio.create_task(every(LOOK_EVERY_S, self._take, "take_failed"), name="take"),
+            asyncio.create_task(every(TIDY_EVERY_S, self._tidy, "tidy_failed"), name="tidy"),
         ]
 
     async def attend(self, id: str) -> bool:
@@ -274,19 +275,6 @@ class Executor:
 
     async def _tidy(self) -> None:
         await self._store.tidy(silent=SILENT)
-
-    async def _every(self, seconds: float, act: Callable[[], Awaitable[None]], failed: str) -> None:
-        """Do something at intervals for ever; a failure is logged once per outage."""
-        failing = False
-        while True:
-            await asyncio.sleep(seconds)
-            try:
-                await act()
-                failing = False
-            except Exception as error:
-                if not failing:
-                    log.warning(failed, error=type(error).__name__, detail=str(error)[:200])
-                failing = True
 
 
 async def _ended(carrying: asyncio.Task[RemoteEnd]) -> RemoteEnd:

@@ -14,6 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 from threadhold.adapters.http.auth import Caller
 from threadhold.adapters.http.doors import Asker, Doors, TheDoors
+from threadhold.adapters.http.ends import cancelled, departed
 from threadhold.adapters.http.errors import refusal
 from threadhold.adapters.http.problem import problems
 from threadhold.runner.errors import Closed, Unavailable
@@ -159,11 +160,11 @@ class Lines(Response):
         self, first: str, pieces: AsyncGenerator[str, None], receive: Receive, send: Send
     ) -> None:
         writing = asyncio.create_task(self._write(first, pieces, send))
-        gone = asyncio.create_task(_gone(receive))
+        gone = asyncio.create_task(departed(receive))
         try:
             await asyncio.wait({writing, gone}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            await _cancelled(writing, gone)
+            await cancelled(writing, gone)
         error = None if writing.cancelled() else writing.exception()
         if error is not None and not isinstance(error, OSError):
             raise error
@@ -185,18 +186,6 @@ class Lines(Response):
     async def _write_piece(self, text: str, send: Send) -> None:
         async with asyncio.timeout(self._doors.limits.write_s):
             await send({"type": "http.response.body", "body": text.encode(), "more_body": True})
-
-
-async def _gone(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-
-
-async def _cancelled(*tasks: asyncio.Future[Any]) -> None:
-    """Cancel tasks and wait until they have ended."""
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 @router.get("/export", status_code=200, response_class=Lines, responses=_ANSWERS | problems(404, 429))

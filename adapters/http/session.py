@@ -7,7 +7,7 @@ operations, and a peer that takes nothing for long is cut off. No disconnect eve
 import asyncio
 from collections.abc import Callable
 from contextlib import ExitStack, aclosing
-from typing import Any, Final
+from typing import Final
 from weakref import WeakValueDictionary
 
 import structlog
@@ -16,6 +16,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from threadhold.adapters.http import ops, outgoing
 from threadhold.adapters.http.auth import Caller
 from threadhold.adapters.http.doors import Doors
+from threadhold.adapters.http.ends import cancelled
 from threadhold.adapters.http.errors import Unauthenticated, refusal
 from threadhold.adapters.http.greeting import ABORT, BINARY, UNAUTHENTICATED, introduction
 from threadhold.adapters.http.outbox import Outbox
@@ -76,7 +77,7 @@ class Session:
                 await self._turn_away(doubting, reading, writing)
         finally:
             self._outbox.close()
-            await _cancelled(reading, writing, draining, doubting, *self._watches.values())
+            await cancelled(reading, writing, draining, doubting, *self._watches.values())
             await self._finish_ops()
 
     async def _read(self) -> bool:
@@ -218,7 +219,7 @@ class Session:
         watch = self._watches.pop(thread, None)
         if watch is None:
             return False
-        await _cancelled(watch)
+        await cancelled(watch)
         return True
 
     def _lane(self, thread: str) -> asyncio.Lock:
@@ -268,7 +269,7 @@ class Session:
         writing: asyncio.Task[None],
     ) -> None:
         """Part from a peer whose token is not good any more; what it asked for before is done, and nothing after."""
-        await _cancelled(reading, *self._watches.values())
+        await cancelled(reading, *self._watches.values())
         if (error := doubting.exception()) is not None:
             await self._hang_up(error)
             return
@@ -278,7 +279,7 @@ class Session:
 
     async def _say_goodbye(self, writing: asyncio.Task[None]) -> None:
         """Tell the peer to connect elsewhere, after the answers that it still waits for."""
-        await _cancelled(*self._watches.values())
+        await cancelled(*self._watches.values())
         if self._ops:
             await asyncio.wait(self._ops, timeout=self._limits.goodbye_s / 4)
         self._outbox.put_last(outgoing.DRAIN_TEXT)
@@ -288,7 +289,7 @@ class Session:
     async def _flush(self, writing: asyncio.Task[None]) -> None:
         self._outbox.close()
         await asyncio.wait({writing}, timeout=self._limits.goodbye_s / 4)
-        await _cancelled(writing)
+        await cancelled(writing)
 
     async def _close(self, code: int, reason: str) -> None:
         """Close the socket; with a peer that takes nothing that would wait for ever."""
@@ -303,11 +304,4 @@ class Session:
         if self._ops:
             await asyncio.wait(self._ops, timeout=self._limits.goodbye_s)
         # One of them may have begun a watch, which nobody would end.
-        await _cancelled(*self._ops, *self._watches.values())
-
-
-async def _cancelled(*tasks: asyncio.Task[Any]) -> None:
-    """Cancel tasks and wait until they have ended."""
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+        await cancelled(*self._ops, *self._watches.values())

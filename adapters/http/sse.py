@@ -13,6 +13,7 @@ from starlette.types import Receive, Scope, Send
 
 from threadhold.adapters.http.auth import Caller
 from threadhold.adapters.http.doors import Asker, Doors, TheDoors
+from threadhold.adapters.http.ends import cancelled, departed
 from threadhold.adapters.http.errors import refusal
 from threadhold.adapters.http.outbox import Outbox
 from threadhold.adapters.http.problem import problems
@@ -88,7 +89,7 @@ class EventStream(Response):
 
     async def _respond(self, send: Send, receive: Receive) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        gone = asyncio.create_task(_gone(receive))
+        gone = asyncio.create_task(departed(receive))
         try:
             error = await self._stream(send, gone)
             if isinstance(error, TimeoutError):
@@ -96,7 +97,7 @@ class EventStream(Response):
             elif error is not None and not isinstance(error, OSError):
                 raise error
         finally:
-            await _cancelled(gone)
+            await cancelled(gone)
 
     async def _stream(self, send: Send, gone: asyncio.Task[None]) -> BaseException | None:
         """Write until there is no more or the peer goes; return what ended the writing before."""
@@ -105,7 +106,7 @@ class EventStream(Response):
         try:
             await asyncio.wait({writing, gone}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            await _cancelled(writing, *others)
+            await cancelled(writing, *others)
         return None if writing.cancelled() else writing.exception()
 
     async def _cut(self, send: Send, gone: asyncio.Task[None]) -> None:
@@ -117,7 +118,7 @@ class EventStream(Response):
         try:
             await asyncio.wait({saying, gone}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            await _cancelled(saying)
+            await cancelled(saying)
 
     async def _fetch(self) -> None:
         """Move frames into the outbox; what goes wrong is told as the last event."""
@@ -152,18 +153,6 @@ class EventStream(Response):
     async def _write_piece(self, send: Send, text: str) -> None:
         async with asyncio.timeout(self._limits.write_s):
             await send({"type": "http.response.body", "body": text.encode(), "more_body": True})
-
-
-async def _gone(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-
-
-async def _cancelled(*tasks: asyncio.Future[Any]) -> None:
-    """Cancel tasks and wait until they have ended."""
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 @router.get(
