@@ -16,9 +16,10 @@ PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore $(PY) -m pip 
 FIGURE := $(PY) .ci/figure.py
 # Tests start hundreds of processes, each of which would compile all of its modules again.
 export PYTHONDONTWRITEBYTECODE :=
-# Each process has servers of its own, so that two test files at a time know nothing of each other.
-# They begin with what takes long (tests/support/order.py), not with the files that hold the most tests.
-SIDE_BY_SIDE := -n 2 --dist loadfile --no-loadscope-reorder
+# Each process has servers of its own, so that test files at the same time know nothing of each other. Most tests wait
+# for something, so that three at a time keep two cores busy. They begin with what takes long
+# (tests/support/order.py), not with the files that hold the most tests.
+SIDE_BY_SIDE := -n 3 --dist loadfile --no-loadscope-reorder
 
 # A virtual environment knows its own path: one that was copied along with its checkout would run the other
 # checkout's code, so it is made anew. One that never said where it was made is taken as it is.

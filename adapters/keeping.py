@@ -3,10 +3,15 @@
 Started as `python -m threadhold.adapters.keeping`; what it has to know comes over its standard input.
 """
 
+import sys
+
+if __name__ == "__main__":
+    # A third of its start, for tracebacks in colour that it never shows: structlog does without.
+    sys.modules["rich"] = None  # type: ignore[assignment]
+
 import asyncio
 import os
 import signal
-import sys
 from dataclasses import asdict
 from datetime import timedelta
 from typing import Any, Final

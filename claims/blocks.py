@@ -21,6 +21,8 @@ _LOOK_EVERY_S: Final = 0.5
 _FRAMES_MAX: Final = 200
 # Who calls a tool: the agent library, or the thread in which it lets plain functions run.
 _CALLERS: Final = ("/pydantic_ai/", "/anyio/", "/concurrent/futures/")
+# Who runs a loop: whoever called that waits for its end, be it the application or the command's own script.
+_RUNNERS: Final = ("run", "run_forever", "run_until_complete")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,13 +128,21 @@ def blocker(
         libraries: folders of code that is not the application's.
         under_way: who it is if no code of the application is to be seen.
     """
-    loop = stacks.get(thread, [])
+    loop = _within(stacks.get(thread, []))
     others = (stack for id, stack in stacks.items() if id != thread)
     found = (_named(stack, libraries) for stack in (loop, *others))
     named = next((one for one in found if one is not None), under_way)
     if named is not None or not loop:
         return named
     return Blocker(f"{loop[0].file}:{loop[0].line}", loop[0].function, None)
+
+
+def _within(stack: Sequence[Frame]) -> Sequence[Frame]:
+    """Return the calls that a loop has made, without those that have led to it."""
+    for at, frame in enumerate(stack):
+        if "/asyncio/" in frame.file and frame.function in _RUNNERS:
+            return stack[: at + 1]
+    return stack
 
 
 def library_folders() -> list[str]:

@@ -38,6 +38,23 @@ def test_plain_function_in_another_thread_is_named_when_the_loop_only_waits() ->
     assert found == Blocker("/app/agents.py:7", "crunch", "crunch")
 
 
+@pytest.mark.parametrize("runner", ["runners.py run", "base_events.py run_forever"])
+def test_who_has_started_the_loop_does_not_block_it(runner: str) -> None:
+    file, function = runner.split()
+    started = [
+        Frame(f"/usr/lib/python3.11/asyncio/{file}", 118, function),
+        Frame("/app/main.py", 3, "main"),
+        Frame("/app/.venv/bin/threadhold", 8, "<module>"),
+    ]
+    pool = [Frame("/app/agents.py", 7, "crunch")]
+    found = blocker({LOOP: [*IDLE[:1], *started], 2: pool}, thread=LOOP, libraries=LIBRARIES)
+    assert found == Blocker("/app/agents.py:7", "crunch", None)
+    within = [Frame("/app/parsing.py", 12, "parse"), *started]
+    assert blocker({LOOP: within}, thread=LOOP, libraries=LIBRARIES) == Blocker(
+        "/app/parsing.py:12", "parse", None
+    )
+
+
 def test_library_is_named_when_no_application_is_to_be_seen() -> None:
     found = blocker({LOOP: IDLE}, thread=LOOP, libraries=LIBRARIES)
     assert found == Blocker("/usr/lib/python3.11/selectors.py:468", "select", None)

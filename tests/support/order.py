@@ -5,10 +5,20 @@ from typing import Final
 import pytest
 from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
-# Their tests share processes or servers for the whole folder, which take long to start: once is enough.
-SHARING: Final = ("tests/system", "tests/mcp")
+# Their tests share servers for the whole folder, which take longer to start than most of its files: once is enough.
+SHARING: Final = ("tests/mcp",)
 # What takes long begins early, so that no process is left alone with it in the end; what is quick fills the gaps.
-EARLY: Final = (*SHARING, "tests/chaos", "tests/model", "tests/races", "tests/embedded", "tests/runner")
+EARLY: Final = (
+    "tests/system",
+    "tests/chaos",
+    *SHARING,
+    "tests/page",
+    "tests/tutorial",
+    "tests/model",
+    "tests/races",
+    "tests/runner",
+    "tests/embedded",
+)
 LATE: Final = ("tests/project",)
 
 

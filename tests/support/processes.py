@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
+from tests.support.forked import Forked, can_be_forked, nursery
 from tests.support.waiting import until
 
 AGENTS = str(Path(__file__).parent / "agents.py") + ":app"
@@ -20,23 +21,48 @@ START_S_MAX = 60.0
 END_S_MAX = 3.0
 
 
+Started = subprocess.Popen[bytes] | Forked
+Files = tuple[int, int, int]
+
+
+def _start(args: list[str], env: Mapping[str, str], cwd: Path, files: Files) -> Started:
+    """Start as people do."""
+    command = [sys.executable, "-m", "threadhold", *args]
+    stdin, stdout, stderr = files
+    return subprocess.Popen(command, env=dict(env), stdin=stdin, stdout=stdout, stderr=stderr, cwd=cwd)
+
+
+def _fork(args: list[str], env: Mapping[str, str], cwd: Path, files: Files) -> Started:
+    """Start from what has imported everything already."""
+    return nursery().fork(args, env, cwd, files)
+
+
 class Process:
-    """A `threadhold` process with its log in a file."""
+    """A `threadhold` process with its log in a file.
+
+    Args:
+        args: after `threadhold`.
+        env: its environment.
+        log: where it writes; it runs in the folder of that file.
+        stdin: what it reads, by default nothing.
+        forked: whether it may come from a process that has imported everything, which costs a tenth of a start.
+    """
 
     def __init__(
-        self, args: list[str], *, env: Mapping[str, str], log: Path, stdin: IO[bytes] | None = None
+        self,
+        args: list[str],
+        *,
+        env: Mapping[str, str],
+        log: Path,
+        stdin: IO[bytes] | None = None,
+        forked: bool = True,
     ) -> None:
         self.log = log
-        self._args = [sys.executable, "-m", "threadhold", *args]
-        with log.open("ab") as out:
-            self._process = subprocess.Popen(
-                self._args,
-                env=dict(env),
-                stdout=out,
-                stderr=out,
-                stdin=stdin or subprocess.DEVNULL,
-                cwd=log.parent,
-            )
+        self._args = args
+        with log.open("ab") as out, Path(os.devnull).open("rb") as nothing:
+            files = ((stdin or nothing).fileno(), out.fileno(), out.fileno())
+            start = _fork if forked and can_be_forked(env) else _start
+            self._process: Started = start(args, env, log.parent, files)
 
     @property
     def pid(self) -> int:
@@ -93,7 +119,7 @@ class Process:
         return await until(
             look,
             within=within,
-            what=lambda: f"{texts} from {self._args[3:]}, which wrote {self.text()[-3000:]}",
+            what=lambda: f"{texts} from {self._args}, which wrote {self.text()[-3000:]}",
         )
 
     def url(self) -> str:
@@ -112,16 +138,23 @@ class Process:
                 if text in line:
                     return line
             if self.ended() is not None or time.monotonic() > end:
-                raise AssertionError(f"{self._args[3:]} did not write {text!r}: {self.text()[-3000:]}")
+                raise AssertionError(f"{self._args} did not write {text!r}: {self.text()[-3000:]}")
             time.sleep(0.02)
 
 
 class Processes:
-    """Starts processes for one test and leaves none behind."""
+    """Starts processes for one test and leaves none behind.
 
-    def __init__(self, env: Mapping[str, str], folder: Path) -> None:
+    Args:
+        env: their environment.
+        folder: where they run and write.
+        forked: whether they may come from a process that has imported everything.
+    """
+
+    def __init__(self, env: Mapping[str, str], folder: Path, *, forked: bool = True) -> None:
         self._env = env
         self.folder = folder
+        self._forked = forked
         self._started: list[Process] = []
 
     def start(
@@ -129,7 +162,9 @@ class Processes:
     ) -> Process:
         """Start `threadhold` with these arguments."""
         log = self.folder / f"{len(self._started)}-{args[0]}.log"
-        process = Process(list(args), env={**self._env, **(env or {})}, log=log, stdin=stdin)
+        process = Process(
+            list(args), env={**self._env, **(env or {})}, log=log, stdin=stdin, forked=self._forked
+        )
         self._started.append(process)
         return process
 
@@ -163,9 +198,9 @@ class Processes:
 
 
 @contextmanager
-def processes(env: Mapping[str, str], folder: Path) -> Iterator[Processes]:
+def processes(env: Mapping[str, str], folder: Path, *, forked: bool = True) -> Iterator[Processes]:
     """Yield a starter of processes and end them all."""
-    starter = Processes(env, folder)
+    starter = Processes(env, folder, forked=forked)
     try:
         yield starter
     finally:

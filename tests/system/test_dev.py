@@ -69,7 +69,7 @@ async def ready(dev: Process) -> str:
 
 async def test_dev_goes_on_after_kill_9(tmp_path: Path, public: People, gate: Gate) -> None:
     state = tmp_path / "state of dev"
-    with processes(of_dev(state), tmp_path) as starter:
+    with processes(of_dev(state), tmp_path, forked=False) as starter:
         first = starter.start("dev", AGENTS, "--port", "0")
         url = await ready(first)
         sent = await public.client(url).send(None, f"words 5 0.01 | hold {gate('never')}", agent=AGENT)
@@ -111,7 +111,7 @@ async def test_attached_processes_come_back_with_dev(tmp_path: Path, public: Peo
     old_ports = choose_ports(state)
     # `dev` does not have the agent: what the replica takes is done by the attached worker, or not at all.
     theirs, ours = {"AGENTS": "alpha"}, {"AGENTS": AGENT}
-    with processes(of_dev(state), tmp_path) as starter:
+    with processes(of_dev(state), tmp_path, forked=False) as starter:
         first = starter.start("dev", AGENTS, "--port", "0", env=theirs)
         await ready(first)
         worker = starter.start("worker", AGENTS, env=ours)
@@ -137,7 +137,7 @@ async def test_attached_processes_come_back_with_dev(tmp_path: Path, public: Peo
 async def test_dev_restarts_servers_that_died(tmp_path: Path, public: People) -> None:
     state = tmp_path / "state"
     old_ports = choose_ports(state)
-    with processes(of_dev(state), tmp_path) as starter:
+    with processes(of_dev(state), tmp_path, forked=False) as starter:
         dev = starter.start("dev", AGENTS, "--port", "0")
         client = public.client(await ready(dev))
         before, watched = await say(client, public, "before")
