@@ -50,6 +50,7 @@ from threadhold.storage.remote import PostgresRemote
 from threadhold.storage.repositories import PostgresRepository
 from threadhold.storage.requests import PostgresRequests
 from threadhold.storage.runs import PostgresRuns
+from threadhold.storage.spend import PostgresSpend
 from threadhold.storage.threads import PostgresFacts, PostgresThreads
 from threadhold.storage.work import PostgresWork
 
@@ -233,6 +234,7 @@ def make_runner(app: Threadhold, parts: Parts) -> Runner:
         log=PostgresLog(parts.database),
         executions=PostgresExecutions(parts.database, admitting=admitting),
         grants=PostgresGrants(parts.database),
+        spend=PostgresSpend(parts.database),
         holding=holding,
         wires=parts.wires,
         hub=parts.hub,

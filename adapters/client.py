@@ -12,8 +12,8 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidHandshake, InvalidURI, WebSocketException
 from websockets.typing import Subprotocol
 
+from threadhold.adapters.accounts import Accounts
 from threadhold.adapters.calls import DELAY_FIRST_S
-from threadhold.adapters.exports import Exports
 from threadhold.adapters.replies import ClientError, decoded, refused
 from threadhold.fanout.frame import Frame
 from threadhold.runner.records import Until, WatchKind
@@ -44,7 +44,7 @@ class _Place:
     last: ClientError | None = field(default=None)
 
 
-class Client(Exports):
+class Client(Accounts):
     """Talks to one API replica: the calls, and watches that come back by themselves."""
 
     async def watch(

@@ -1,7 +1,10 @@
 """Decides about each tool call before it runs, by its agent's policy, and says so on the record."""
 
+from collections.abc import Mapping
 from copy import copy
 from dataclasses import asdict, dataclass
+from decimal import Decimal
+from enum import Enum
 from typing import Any, Final
 
 from pydantic import TypeAdapter
@@ -70,6 +73,11 @@ class Admission:
         self._environment = start.environment
         self._terms = terms
 
+    @classmethod
+    def under(cls, policy: Policy | None, *, start: Start, terms: Terms) -> "Admission | None":
+        """Return what judges the calls of a run, None if its agent may do everything."""
+        return None if policy is None else cls(policy, start=start, terms=terms)
+
     def of(self, agent: str) -> "Admission":
         """Return what judges the calls of another agent, which this one's run delegates to, by the same policy."""
         other = copy(self)
@@ -89,8 +97,8 @@ class Admission:
             approved: whether people have approved it.
             approved_rule: the rule that they were asked by.
         """
+        found = evaluate(self._policy, self._ask(tool, _as_asked(args)))
         given = normalized(args)
-        found = evaluate(self._policy, self._ask(tool, given))
         verdict, text = found.verdict, found.reason
         if verdict == "escalate" and approved:
             verdict, text = ("allow", text) if approved_rule == found.rule else ("deny", OTHER_ARGS)
@@ -130,6 +138,26 @@ class Admission:
 
 
 def normalized(args: Any) -> dict[str, Any]:
-    """Return the arguments of a call as JSON values, in the one form in which rules see them."""
+    """Return the arguments of a call as JSON values, in the one form in which they are on record."""
     value = storable(_ANY.dump_python(args, mode="json", fallback=str))
     return value if isinstance(value, dict) else {"value": value}
+
+
+def _as_asked(args: Any) -> dict[str, Any]:
+    """Return the arguments of a call in the one form in which rules see them: JSON values, but for numbers."""
+    value = _plain(_ANY.dump_python(args, mode="python", fallback=str))
+    return value if isinstance(value, dict) else {"value": value}
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case Enum():
+            return _plain(value.value)
+        case None | bool() | int() | float() | Decimal():
+            return value
+        case Mapping():
+            return {str(name): _plain(each) for name, each in value.items()}
+        case list() | tuple() | set() | frozenset():
+            return [_plain(each) for each in value]
+        case _:
+            return storable(_ANY.dump_python(value, mode="json", fallback=str))

@@ -1,7 +1,7 @@
 """What a user declares: which agents there are, and how each gets its dependencies."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, Final, Literal, get_args
 
@@ -9,7 +9,7 @@ from pydantic_ai.agent import AbstractAgent
 from pydantic_ai.exceptions import ModelAPIError
 
 from threadhold.runner.bindings import Binding, Resolver
-from threadhold.runner.budget import Budget
+from threadhold.runner.budget import Budget, Place
 from threadhold.runner.decisions import Terms
 from threadhold.runner.errors import UnknownAgent
 from threadhold.runner.identity import RunIdentity
@@ -112,6 +112,8 @@ class Hosted:
     credentials: Mapping[str, Resolver] = field(default_factory=dict)
     budget: Budget | Sequence[Budget] | None = None
     on_reject: OnReject = "resume"
+    counted: frozenset[Place] = field(default=frozenset(), repr=False)
+    """Where, and by what, any budget of its app counts; the app fills it in."""
     window: Window = field(default_factory=Window)
 
     def __post_init__(self) -> None:
@@ -135,9 +137,10 @@ class Hosted:
         return (self.budget,) if isinstance(self.budget, Budget) else tuple(self.budget)
 
     def budget_named(self, name: str | None) -> Budget | None:
-        """Return the budget that a run was admitted with; the first one if it has gone from the app since."""
-        named = (budget for budget in self.budgets if budget.name == name)
-        return next(named, self.budgets[0] if self.budgets else None)
+        """Return the budget that a run was admitted with; the first one if that has gone from the app since."""
+        if name is None or not self.budgets:
+            return None
+        return next((budget for budget in self.budgets if budget.name == name), self.budgets[0])
 
 
 class Threadhold:
@@ -162,9 +165,11 @@ class Threadhold:
             agent = spec.agent if isinstance(spec, Hosted) else spec
             if not isinstance(agent, AbstractAgent):
                 raise TypeError(f"{name!r} is no pydantic-ai agent but {type(agent).__name__}")
-        self._agents = {
-            name: spec if isinstance(spec, Hosted) else Hosted(spec) for name, spec in agents.items()
-        }
+        hosted = {name: spec if isinstance(spec, Hosted) else Hosted(spec) for name, spec in agents.items()}
+        counted = frozenset(
+            place for each in hosted.values() for budget in each.budgets for place in budget.places
+        )
+        self._agents = {name: replace(each, counted=counted) for name, each in hosted.items()}
 
     @property
     def names(self) -> tuple[str, ...]:

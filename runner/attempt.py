@@ -160,12 +160,12 @@ class Attempt:
             await self._end(failed(error))
 
     async def _run(self) -> None:
-        history, results = await self._begin()
-        if results is not None and self.hosted.on_reject == "fail" and has_rejected(results):
-            await self._end(failed(Rejected()))
-            return
         spending = self._spending()
         try:
+            history, results = await self._begin(spending)
+            if results is not None and self.hosted.on_reject == "fail" and has_rejected(results):
+                await self._end(failed(Rejected()))
+                return
             await self._work(history, results, spending)
         finally:
             if spending is not None:
@@ -185,7 +185,7 @@ class Attempt:
             outbox=self.outbox,
             ready=self.ready,
             doing=lambda tool: self.doing(place_of(self.hosted.agent, tool)),
-            admission=self._admission(),
+            admission=Admission.under(self.hosted.policy, start=self.start, terms=self.hosted.terms),
             spending=spending,
             window=self.hosted.window,
             tools=self.hosted.tools,
@@ -207,7 +207,13 @@ class Attempt:
         budget = self.hosted.budget_named(self.start.budget)
         if budget is None:
             return None
-        return Spending(budget, journal=self.journal, on_timeout=self._time_is_up, clock=time.monotonic)
+        return Spending(
+            budget,
+            counted=self.hosted.counted,
+            journal=self.journal,
+            on_timeout=self._time_is_up,
+            clock=time.monotonic,
+        )
 
     async def _within_time(self, segment: Segment) -> Segment:
         """Return how the agent came out, which was cut off if its time was up."""
@@ -217,28 +223,27 @@ class Attempt:
         await self.journal.note(NewFact(kind="budget_exhausted", data=data))
         return failed(self._exhausted, segment.messages)
 
-    def _admission(self) -> Admission | None:
-        hosted = self.hosted
-        if hosted.policy is None:
-            return None
-        return Admission(hosted.policy, start=self.start, terms=hosted.terms)
-
-    async def _begin(self) -> tuple[list[ModelMessage], DeferredToolResults | None]:
+    async def _begin(
+        self, spending: Spending | None
+    ) -> tuple[list[ModelMessage], DeferredToolResults | None]:
         """Record the start, before the agent runs, and return what to run it with.
 
         A run's first attempt records its input with that. A later one finds it in the history; what waits in the inbox
         by then is shown after the results of the calls that were decided on, if there are any.
         """
         self.outbox.start(attempt=self.start.attempt, seq=self.start.seq)
+        given = self.start.inbox if self.start.fresh else ()
+        requests = [request_of(message) for message in given]
+        spend = None if spending is None else spending.start
+        stored, limits = await asyncio.gather(
+            self.journal.history(),
+            self.journal.note(self._started(), delivered=given, shown=requests, spend=spend),
+        )
+        if spending is not None:
+            spending.started(limits)
         if self.start.fresh:
-            requests = [request_of(message) for message in self.start.inbox]
-            stored, _ = await asyncio.gather(
-                self.journal.history(),
-                self.journal.note(self._started(), delivered=self.start.inbox, shown=requests),
-            )
             continuation = await self._continuation(stored)
             return [*continuation.messages, *requests], None
-        stored, _ = await asyncio.gather(self.journal.history(), self.journal.note(self._started()))
         continuation = await self._continuation(stored)
         self.journal.waiting |= bool(self.start.inbox)
         return continuation.messages, continuation.results

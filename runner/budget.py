@@ -4,7 +4,7 @@ A call's cost is known only once it has ended. So what it may come to is set asi
 that dies in between leaves it counted as spent.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Final, Literal, get_args
@@ -19,7 +19,7 @@ SCOPES: Final[tuple[Scope, ...]] = get_args(Scope)
 """In the order in which their rows are locked."""
 DEPTH: Final = 5
 OUTPUT_TOKENS: Final = 16_384
-CHARS_PER_TOKEN: Final = 2
+BYTES_PER_TOKEN: Final = 2
 """Half of what English has, so that what is set aside is rarely too little."""
 MESSAGE_TOKENS: Final = 8
 """What a provider adds to each message."""
@@ -55,10 +55,10 @@ class Limits:
         if self.every is not None and self.every not in get_args(Every):
             raise ValueError(f"every is one of {', '.join(get_args(Every))}, not {self.every!r}")
 
-    def data(self, scope: Scope) -> dict[str, Any]:
+    def data(self, scope: Scope, every: Every | None) -> dict[str, Any]:
         """Return them as JSON values, without those that are none."""
         limits = {
-            "every": self.every,
+            "every": every,
             "model_calls": self.model_calls,
             "tool_calls": self.tool_calls,
             "tokens": self.tokens,
@@ -89,13 +89,22 @@ class Price:
 
 
 NO_LIMITS: Final = Limits()
+Place = tuple[Scope, Every | None]
+"""Where something counts, and by what."""
+
+
+def _order(place: Place) -> tuple[int, str]:
+    """Return the order in which rows are locked, the same for everybody."""
+    scope, every = place
+    return SCOPES.index(scope), every or ""
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
     """A profile of limits, under a name that a run is admitted with.
 
-    What is spent is counted in all four places as long as an agent has a budget, whether they are limited or not.
+    What is spent is counted in all four places as long as an agent has a budget, whether they are limited or not, and
+    there by day and month as any budget of its app does.
 
     Args:
         name: unique among the budgets of its agent; it stands on record.
@@ -137,15 +146,24 @@ class Budget:
         return self.roles is None or not set(self.roles).isdisjoint(roles)
 
     @property
-    def limits(self) -> list[dict[str, Any]]:
-        """All limits as JSON values, in the order in which they are looked at."""
-        places = (self.run, self.thread, self.principal, self.workspace)
-        return [limits.data(scope) for scope, limits in zip(SCOPES, places, strict=True)]
+    def places(self) -> dict[Place, Limits]:
+        """Its limits, by where and how they count."""
+        each = (self.run, self.thread, self.principal, self.workspace)
+        return {(scope, limits.every): limits for scope, limits in zip(SCOPES, each, strict=True)}
 
     @property
     def limits_money(self) -> bool:
         """Whether money is limited anywhere."""
-        return any("money" in limits for limits in self.limits)
+        return any(limits.money is not None for limits in self.places.values())
+
+    def limits(self, counted: Collection[Place] = ()) -> list[dict[str, Any]]:
+        """Return all limits as JSON values, in the order in which they are looked at.
+
+        Args:
+            counted: where and how else other budgets count: what is spent under this one counts there as well.
+        """
+        own = self.places
+        return [own.get(place, NO_LIMITS).data(*place) for place in sorted({*own, *counted}, key=_order)]
 
 
 class BudgetExhausted(Exception):
@@ -160,8 +178,9 @@ class BudgetExhausted(Exception):
         self, reached: Sequence[Mapping[str, Any]], all_limits: Sequence[Mapping[str, Any]] = ()
     ) -> None:
         first = reached[0]
+        every = {"day": " of the day", "month": " of the month"}.get(first.get("every", ""), "")
         super().__init__(
-            f"the {first['scope']} has used up its {first['limit']}: {first['spent']} of {first['max']}"
+            f"the {first['scope']} has used up its {first['limit']}{every}: {first['spent']} of {first['max']}"
         )
         self.limits = [dict(limit) for limit in all_limits]
         self.data = {name: first[name] for name in ("scope", "id", "limit", "max", "spent")}
@@ -210,6 +229,6 @@ def first_to_run_out(limits: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] |
     return min(timed, key=lambda limit: limit["max"] - limit["spent"], default=None)
 
 
-def estimated_tokens(chars: int, messages: int) -> int:
-    """Return how many tokens of input so many characters in so many messages are at most, as a rule."""
-    return -(-chars // CHARS_PER_TOKEN) + MESSAGE_TOKENS * messages
+def estimated_tokens(size: int, messages: int) -> int:
+    """Return how many tokens of input so many bytes of text in so many messages are at most, as a rule."""
+    return -(-size // BYTES_PER_TOKEN) + MESSAGE_TOKENS * messages

@@ -5,9 +5,10 @@ from contextlib import AbstractContextManager
 from types import MappingProxyType
 from typing import Any, Final, NoReturn
 
-from pydantic_ai import DeferredToolRequests, RunContext
+from pydantic_ai import DeferredToolRequests, ModelRetry, RunContext
 from pydantic_ai.exceptions import ApprovalRequired, ToolFailed
 from pydantic_ai.messages import ToolCallPart
+from pydantic_ai.output import OutputContext
 
 from threadhold.runner.admission import Admission, Ruling
 from threadhold.runner.bindings import DEFAULT, Binding
@@ -125,6 +126,33 @@ class Calling:
         if carried.raised is not None:
             raise carried.raised
         return carried.result
+
+    async def output(
+        self,
+        ctx: RunContext[Any],
+        output_context: OutputContext,
+        output: Any,
+        handler: Any,
+        *,
+        execute: Callable[..., Awaitable[Any]] | None = None,
+    ) -> Any:
+        """Judge and execute a call of an output function as one of any tool: it may do anything.
+
+        Args:
+            ctx, output_context, output, handler: as the hook has them.
+            execute: what to do instead of `executed`.
+        """
+        call = output_context.tool_call
+        if call is None or not output_context.has_function or ctx.partial_output:
+            return await handler(output)
+        try:
+            ruling = await self.admitted(ctx, call, output)
+            return await (execute or self.executed)(call, output, handler, ruling)
+        except (ApprovalRequired, ToolFailed) as refused:
+            # An output function can neither fail nor wait; the model may find another way.
+            raise ModelRetry(
+                str(refused) or "This needs an approval, which a final answer cannot wait for."
+            ) from None
 
     async def _started(self, call: ToolCallPart, ruling: Ruling | None, called: NewFact) -> None:
         """Record that a call starts, by a grant if it needs one."""

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import count
 from typing import Any, Final, TypeVar
 
 from pydantic_ai import AgentRunResult, DeferredToolRequests, DeferredToolResults, RunContext, ToolDenied
@@ -11,6 +12,7 @@ from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering
 from pydantic_ai.exceptions import ApprovalRequired, ToolFailed
 from pydantic_ai.messages import ModelResponse, ToolCallPart
 from pydantic_ai.models import ModelRequestContext
+from pydantic_ai.output import OutputContext
 from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.usage import UsageLimits
 
@@ -20,7 +22,7 @@ from threadhold.runner.errors import RunFailure
 from threadhold.runner.meter import described
 from threadhold.runner.records import NewFact
 from threadhold.runner.spending import record_start
-from threadhold.runner.within import APART, CURRENT, Call, within
+from threadhold.runner.within import APART, CURRENT, Call, Interrupted, within
 
 NOBODY: Final = "this needs an approval, which an agent that was delegated to cannot wait for"
 NOT_HERE: Final = "an executor cannot delegate within the budget of a run; bind the tool to none"
@@ -87,8 +89,9 @@ class Delegated(AbstractCapability[Any]):
     def __init__(self, call: Call, agent: str) -> None:
         self._call = call
         self._agent = agent
+        self._prefix = f"{call.call_id}/{next(call.delegates)}"
         self._calls = Calling(
-            f"{call.run}:{call.call_id}",
+            f"{call.run}:{self._prefix}",
             enter=self._enter,
             start=self._start_call,
             leave=self._leave,
@@ -113,10 +116,13 @@ class Delegated(AbstractCapability[Any]):
             response: ModelResponse = await handler(request_context)
         else:
             aside = await spending.before_model(request_context, agent=self._agent, depth=run.depth)
+            if run.journal.stopping:
+                spending.drop(aside)
+                raise Interrupted
             try:
                 response = await handler(request_context)
             finally:
-                spending.after_model([aside], request_context)
+                spending.after_model([aside], request_context, delegated=True)
         took = round((run.clock() - began) * 1000, 1)
         total = run.journal.meter.add(response)
         await self._leave(
@@ -135,6 +141,12 @@ class Delegated(AbstractCapability[Any]):
         except ApprovalRequired:
             raise ToolFailed(NOBODY) from None
 
+    async def wrap_output_process(
+        self, ctx: RunContext[Any], *, output_context: OutputContext, output: Any, handler: Any
+    ) -> Any:
+        """Judge, count and record a call of an output function, as one of the run's own agent."""
+        return await self._calls.output(ctx, output_context, output, handler)
+
     async def handle_deferred_tool_calls(
         self, ctx: RunContext[Any], *, requests: DeferredToolRequests
     ) -> DeferredToolResults | None:
@@ -145,7 +157,7 @@ class Delegated(AbstractCapability[Any]):
 
     def _id(self, call: ToolCallPart) -> str:
         """Return the id of a call on record: those of another agent may be the same."""
-        return f"{self._call.call_id}/{call.tool_call_id}"
+        return f"{self._prefix}/{call.tool_call_id}"
 
     def _told(self, *facts: NewFact) -> list[NewFact]:
         """Return facts of this agent as facts of the run that it belongs to."""
@@ -164,8 +176,13 @@ class Delegated(AbstractCapability[Any]):
         await record_start(
             run.journal, run.spending, self._id(call), call.tool_name, *self._told(*facts), grant=grant
         )
+        if run.journal.stopping:
+            raise Interrupted
 
     @contextmanager
     def _doing(self, call: ToolCallPart) -> Iterator[None]:
-        with within(replace(self._call, call_id=self._id(call))), self._call.doing(call.tool_name):
+        with (
+            within(replace(self._call, call_id=self._id(call), delegates=count(1))),
+            self._call.doing(call.tool_name),
+        ):
             yield

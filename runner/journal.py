@@ -162,6 +162,10 @@ class Journal:
             )
             if recorded.refused is not None:
                 self._rec_no -= 1
+            if recorded.refused == "stop":
+                self._heed(recorded)
+                return ()
+            if recorded.refused is not None:
                 raise refusal(recorded.refused, recorded.limits, capability=(spend or {}).get("grant", ""))
             self._settle(new if recorded.stop_requested else [*new, *shown])
             self._heed(recorded)

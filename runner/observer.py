@@ -9,13 +9,13 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from itertools import count
 from types import MappingProxyType
 from typing import Any, Final
 
 from pydantic import TypeAdapter
-from pydantic_ai import DeferredToolRequests, DeferredToolResults, ModelRetry, RunContext, ToolDenied
+from pydantic_ai import DeferredToolRequests, DeferredToolResults, RunContext, ToolDenied
 from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering
-from pydantic_ai.exceptions import ApprovalRequired, ToolFailed
 from pydantic_ai.messages import (
     AgentStreamEvent,
     CustomEvent,
@@ -45,7 +45,7 @@ from threadhold.runner.saying import Saying
 from threadhold.runner.spending import SetAside, Spending, record_start
 from threadhold.runner.window import Window
 from threadhold.runner.windowing import Windowing
-from threadhold.runner.within import Call, within
+from threadhold.runner.within import Call, Interrupted, within
 
 KEEP_EVERY_S: Final = 1.0
 _EVENT: Final[TypeAdapter[Any]] = TypeAdapter(AgentStreamEvent)
@@ -63,10 +63,6 @@ def event_data(event: Any) -> dict[str, Any]:
         # What a tool or a capability gave may be anything; a watcher is told that there was an event.
         return {"event_kind": event.event_kind, "omitted": "not JSON"}
     return data
-
-
-class Interrupted(Exception):
-    """The way out of an agent whose run was asked to stop, or is handed over to another worker."""
 
 
 class Paused(Exception):
@@ -132,6 +128,7 @@ class Observer(AbstractCapability[Any]):
             run=start.run,
             call_id="",
             depth=0,
+            delegates=count(1),
             journal=journal,
             admission=admission,
             spending=spending,
@@ -255,7 +252,7 @@ class Observer(AbstractCapability[Any]):
     @contextmanager
     def _doing_call(self, call: ToolCallPart) -> Iterator[None]:
         """Show a call as under way, to this process and to what its tool asks."""
-        inner = replace(self._within, call_id=call.tool_call_id)
+        inner = replace(self._within, call_id=call.tool_call_id, delegates=count(1))
         with within(inner), self._doing(call.tool_name):
             yield
 
@@ -343,17 +340,8 @@ class Observer(AbstractCapability[Any]):
     async def wrap_output_process(
         self, ctx: RunContext[Any], *, output_context: OutputContext, output: Any, handler: Any
     ) -> Any:
-        """Record a call of an output function as that of any tool: it may do anything."""
-        call = output_context.tool_call
-        if call is None or not output_context.has_function or ctx.partial_output:
-            return await handler(output)
-        try:
-            return await self._counted(call, output, handler, await self._calls.admitted(ctx, call, output))
-        except (ApprovalRequired, ToolFailed) as refused:
-            # An output function can neither fail nor wait; the model may find another way.
-            raise ModelRetry(
-                str(refused) or "This needs an approval, which a final answer cannot wait for."
-            ) from None
+        """Record a call of an output function as that of any tool."""
+        return await self._calls.output(ctx, output_context, output, handler, execute=self._counted)
 
     async def _counted(self, call: ToolCallPart, args: Any, handler: Any, ruling: Ruling | None) -> Any:
         """Execute a call when something may start, known as running until it has ended."""

@@ -5,6 +5,7 @@ The first rule that matches decides, as in a firewall; what each rule said is ke
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from fnmatch import fnmatchcase
 from typing import Any, Final, Literal, get_args
 
@@ -25,7 +26,8 @@ _MISSING: Final = object()
 class ToolAsk:
     """A tool call before it runs: what a rule may look at.
 
-    `args` are the arguments as the tool would get them, as JSON values; `environment` is the process's setting.
+    `args` are the arguments as the tool would get them, as JSON values, but for numbers, which stay what they are: a
+    `Decimal` is one, and so is infinity. `environment` is the process's setting.
     """
 
     agent: str
@@ -245,4 +247,13 @@ def _same(value: Any, other: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    """Tell whether a value is a number that can be compared.
+
+    Raises:
+        ValueError: it is none of any size, so that the rule cannot be asked.
+    """
+    if not isinstance(value, int | float | Decimal) or isinstance(value, bool):
+        return False
+    if value != value:
+        raise ValueError("this is not a number")
+    return True

@@ -1,10 +1,10 @@
 """What calls of models cost, by a budget's own prices or by the list that pydantic-ai comes with."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 
 import genai_prices
-from pydantic_ai.messages import ModelResponse
+from pydantic_ai.usage import RequestUsage
 
 from threadhold.runner.budget import Price
 
@@ -31,14 +31,24 @@ def price_of(
     return None
 
 
-def cost_of(response: ModelResponse, *, model: str, prices: Mapping[str, Price]) -> Decimal | None:
+def cost_of(
+    usage: RequestUsage, *, names: Sequence[str], prices: Mapping[str, Price], provider: str | None
+) -> Decimal | None:
     """Return what a response has cost, None if nobody knows.
 
     Args:
-        response: with its usage.
-        model: as it was asked by its name.
+        usage: of the response.
+        names: of the model, as it was asked and as it calls itself; deployments and routers have others than lists.
         prices: those that count first.
+        provider: who runs the model, as pydantic-ai names them.
     """
-    usage = response.usage
-    own = prices.get(model) or prices.get(response.model_name or "")
-    return own.of(usage.input_tokens, usage.output_tokens) if own else usage.cost
+    own = next((prices[name] for name in names if name in prices), None)
+    if own is not None:
+        return own.of(usage.input_tokens, usage.output_tokens)
+    if usage.cost is not None:
+        return usage.cost
+    priced = (
+        price_of(name, usage.input_tokens, usage.output_tokens, prices={}, provider=provider)
+        for name in names
+    )
+    return next((price for price in priced if price is not None), None)

@@ -28,8 +28,9 @@ from threadhold.runner.credentials import PROCESS, present_secrets
 from threadhold.runner.errors import ClaimLost, Rejected, RunFailure
 from threadhold.runner.history import HistoryUnsafe
 from threadhold.runner.machine import FailReason, RunStatus, StopReason
-from threadhold.runner.observer import Interrupted, Observer, Paused
+from threadhold.runner.observer import Observer, Paused
 from threadhold.runner.storable import bounded
+from threadhold.runner.within import Interrupted
 
 log = structlog.get_logger(__name__)
 

@@ -8,6 +8,7 @@ from typing import Any, get_args
 from threadhold.fanout.cursor import InvalidCursor, Position, parse_cursor
 from threadhold.fanout.frame import Delivery
 from threadhold.fanout.hub import Hub
+from threadhold.runner.accounting import Accounting
 from threadhold.runner.app import Threadhold
 from threadhold.runner.content import (
     checked_content,
@@ -18,7 +19,6 @@ from threadhold.runner.content import (
 )
 from threadhold.runner.decisions import Decision, RequestStatus
 from threadhold.runner.errors import InvalidInput, RequestClosed
-from threadhold.runner.exporting import Exporting
 from threadhold.runner.grant_ports import GrantStore
 from threadhold.runner.holding import Holding, ThreadClaim
 from threadhold.runner.ids import canonical
@@ -45,14 +45,15 @@ from threadhold.runner.records import (
 )
 from threadhold.runner.reviewing import PAGE_MAX
 from threadhold.runner.spans import span
+from threadhold.runner.spend import SpendStore
 
 
-class Runner(Exporting):
+class Runner(Accounting):
     """Sends, stops and watches. It holds no state of its own: Postgres decides, Redis hastens.
 
     Args:
         app: the agents that may be sent to.
-        threads, messages, runs, requests, log, executions, grants: the stores.
+        threads, messages, runs, requests, log, executions, grants, spend: the stores.
         holding: takes threads for code of this process.
         wires: hints to other processes.
         hub: this process's watchers.
@@ -69,6 +70,7 @@ class Runner(Exporting):
         log: LogStore,
         executions: ExecutionStore,
         grants: GrantStore,
+        spend: SpendStore,
         holding: Holding,
         wires: Wires,
         hub: Hub,
@@ -81,6 +83,7 @@ class Runner(Exporting):
         self._log = log
         self._executions = executions
         self._grants = grants
+        self._spend = spend
         self._holding = holding
         self._wires = wires
         self._hub = hub

@@ -1,7 +1,8 @@
 """What one attempt spends: looked at and set aside before each call of a model or a tool, settled after a model's."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final
@@ -10,12 +11,14 @@ from uuid import uuid4
 from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.messages import ModelResponse, SystemPromptPart
 from pydantic_ai.models import ModelRequestContext
+from pydantic_ai.usage import RequestUsage
 from pydantic_core import to_json
 
 from threadhold.runner.budget import (
     Budget,
     BudgetExhausted,
     BudgetHeld,
+    Place,
     PriceUnknown,
     estimated_tokens,
     first_to_run_out,
@@ -36,6 +39,8 @@ class SetAside:
 
     call: str
     model: str
+    tokens: int
+    money: Decimal
 
 
 class Spending:
@@ -43,6 +48,7 @@ class Spending:
 
     Args:
         budget: the limits.
+        counted: where else what is spent counts, for other budgets.
         journal: where what is spent is recorded.
         on_timeout: called with the limit once time is up.
         clock: seconds, for how long to wait for calls of others.
@@ -52,17 +58,28 @@ class Spending:
         self,
         budget: Budget,
         *,
+        counted: Collection[Place] = (),
         journal: Journal,
         on_timeout: Callable[[BudgetExhausted], None],
         clock: Callable[[], float],
     ) -> None:
         self.budget = budget
+        self._limits = budget.limits(counted)
         self._journal = journal
         self._on_timeout = on_timeout
         self._clock = clock
         self._timer: asyncio.TimerHandle | None = None
-        self._uncounted: list[SetAside] = []
+        self._uncounted: SetAside | None = None
         self._settling: set[asyncio.Task[None]] = set()
+
+    @property
+    def start(self) -> dict[str, Any]:
+        """What the first record of an attempt says, so that its time is counted from then on."""
+        return {"kind": "start", "limits": self._limits}
+
+    def started(self, limits: Sequence[dict[str, Any]]) -> None:
+        """Mind the time, as it stands at the start."""
+        self._mind_time(limits)
 
     async def before_model(self, asked: ModelRequestContext, *, agent: str, depth: int = 0) -> SetAside:
         """Set aside what a call may come to; waits a while where only calls under way are in the way.
@@ -76,8 +93,10 @@ class Spending:
             BudgetExhausted: a limit is reached; that is on record.
             PriceUnknown: money is limited and the price is not known.
         """
-        aside = SetAside(call=str(uuid4()), model=asked.model.model_name)
         tokens, money = self._estimate(asked)
+        aside = SetAside(call=str(uuid4()), model=asked.model.model_name, tokens=tokens, money=money)
+        if depth == 0:
+            self._uncounted = None
         spend = {
             "kind": "model",
             "id": aside.call,
@@ -99,43 +118,58 @@ class Spending:
         """Give back what was set aside for a call that was not made."""
         self._settle(aside, 0, 0, Decimal(0))
 
-    def after_model(self, asides: Sequence[SetAside], asked: ModelRequestContext) -> None:
-        """Settle a call by the responses that its provider has billed; what nobody can tell stays counted as it is.
+    def after_model(
+        self, asides: Sequence[SetAside], asked: ModelRequestContext, *, delegated: bool = False
+    ) -> None:
+        """Settle a call by what its provider has billed; to be called as it ends, by an error or without.
 
         Args:
             asides: what was set aside for it; more than once where something has asked the model again by itself.
             asked: the call, which knows what came of it.
+            delegated: whether another agent than the run's own has made it.
         """
         for unused in asides[:-1]:
             self.drop(unused)
-        responses = asked._usage_responses
         if not asides:
             return
-        aside, prices = asides[-1], self.budget.prices
-        if not responses or any(_is_unmeasured(response) for response in responses):
-            self._uncounted.append(aside)
-            return
-        costs = [cost_of(response, model=aside.model, prices=prices) for response in responses]
+        aside, error = asides[-1], sys.exception()
+        billed = _billed(asked)
+        if billed and all(map(_is_measured, asked._usage_responses)):
+            self._settle_as(aside, billed, provider=asked.model.system)
+        elif _is_refusal(error):
+            self.drop(aside)
+        elif error is None:
+            # Its provider does not count: it came to what was set aside, as far as anybody will ever know.
+            self._settle(aside, aside.tokens, 0, aside.money)
+        elif not delegated:
+            self._uncounted = aside
+
+    def _settle_as(
+        self, aside: SetAside, billed: Sequence[tuple[str, RequestUsage]], *, provider: str
+    ) -> None:
+        costs = [
+            cost_of(usage, names=(aside.model, name), prices=self.budget.prices, provider=provider)
+            for name, usage in billed
+        ]
         known = [cost for cost in costs if cost is not None]
         self._settle(
             aside,
-            sum(response.usage.input_tokens for response in responses),
-            sum(response.usage.output_tokens for response in responses),
+            sum(usage.input_tokens for _, usage in billed),
+            sum(usage.output_tokens for _, usage in billed),
             sum(known, Decimal(0)) if len(known) == len(costs) else None,
         )
 
     def ended_by(self, error: BaseException | None) -> None:
-        """Give back what was set aside for calls that their provider refused: it does not bill them.
+        """Give back what was set aside for the agent's last call, if its provider refused it: it does not bill that.
 
         Of any other end without a count nobody can tell.
 
         Args:
             error: by which the agent has ended; None if by none.
         """
-        if isinstance(error, ModelHTTPError):
-            for aside in self._uncounted:
-                self.drop(aside)
-        self._uncounted.clear()
+        if self._uncounted is not None and _is_refusal(error):
+            self.drop(self._uncounted)
+        self._uncounted = None
 
     async def before_tool(self, call_id: str, tool: str, *facts: NewFact, grant: str | None = None) -> None:
         """Count a call of a tool together with the facts that say that it starts.
@@ -162,7 +196,7 @@ class Spending:
         end, pause = self._clock() + HELD_S_MAX, HELD_FIRST_S
         while True:
             try:
-                limits = await self._journal.note(*facts, spend=spend | {"limits": self.budget.limits})
+                limits = await self._journal.note(*facts, spend=spend | {"limits": self._limits})
             except BudgetHeld as held:
                 if self._clock() > end:
                     reached = [limit for limit in held.limits if limit["held"]]
@@ -172,7 +206,9 @@ class Spending:
             except BudgetExhausted as exhausted:
                 raise await self._exhausted(exhausted, told) from None
             else:
-                self._mind_time(limits)
+                # A record that was repeated says nothing of limits; those of the first time still hold.
+                if limits:
+                    self._mind_time(limits)
                 return
 
     async def _exhausted(self, error: BudgetExhausted, told: dict[str, Any]) -> BudgetExhausted:
@@ -191,7 +227,7 @@ class Spending:
 
     def _estimate(self, asked: ModelRequestContext) -> tuple[int, Decimal]:
         """Return how many tokens a call may take and what they may cost."""
-        given = estimated_tokens(_chars_of(asked), len(asked.messages))
+        given = estimated_tokens(_bytes_of(asked), len(asked.messages))
         said = (asked.model_settings or {}).get("max_tokens", self.budget.output_tokens)
         name, provider = asked.model.model_name, asked.model.system
         money = price_of(name, given, said, prices=self.budget.prices, provider=provider)
@@ -230,8 +266,8 @@ async def record_start(
         await journal.note(*facts)
 
 
-def _chars_of(asked: ModelRequestContext) -> int:
-    """Return how many characters a model is asked over: what was said, what it is told to do, and its tools."""
+def _bytes_of(asked: ModelRequestContext) -> int:
+    """Return over how many bytes a model is asked: what was said, what it is told to do, and its tools."""
     offered = asked.model_request_parameters
     told = [part.content for part in offered.instruction_parts or ()]
     told += [
@@ -244,10 +280,31 @@ def _chars_of(asked: ModelRequestContext) -> int:
         [tool.name, tool.description, tool.parameters_json_schema]
         for tool in (*offered.function_tools, *offered.output_tools)
     ]
-    return sum(map(chars_of, asked.messages)) + sum(map(len, told)) + len(to_json(tools))
+    said = sum(chars_of(message, _size) for message in asked.messages)
+    return said + sum(map(_size, told)) + len(to_json(tools))
 
 
-def _is_unmeasured(response: ModelResponse) -> bool:
-    """Tell whether nobody knows what a response took: its provider has not said, or was cut off before it could."""
+def _size(text: str) -> int:
+    """Return how many bytes a text has: a character that is none of English takes more tokens, too."""
+    return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
+
+
+def _billed(asked: ModelRequestContext) -> list[tuple[str, RequestUsage]]:
+    """Return what providers have billed for a call, models that others were asked instead of among them."""
+    responses, attempts = asked._usage_responses, list(asked._usage_attempts)
+    attempts += [attempt for response in responses for attempt in response.failed_attempts or ()]
+    billed = [(response.model_name or "", response.usage) for response in responses]
+    return billed + [(each.model_name, each.usage) for each in attempts if each.usage is not None]
+
+
+def _is_measured(response: ModelResponse) -> bool:
+    """Tell whether anybody knows what a response took: its provider may not say, or was cut off before it could."""
     usage = response.usage
-    return bool(usage.unmeasured_requests) or usage.input_tokens + usage.output_tokens == 0
+    return not usage.unmeasured_requests and usage.input_tokens + usage.output_tokens > 0
+
+
+def _is_refusal(error: BaseException | None) -> bool:
+    """Tell whether the provider has refused a call, or each one that was asked."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(map(_is_refusal, error.exceptions))
+    return isinstance(error, ModelHTTPError)

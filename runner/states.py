@@ -53,7 +53,7 @@ def governance_state(run: Run, requests: Sequence[Request]) -> GovernanceState:
 
 
 def _last_rejected(requests: Sequence[Request]) -> bool:
-    """Tell whether the decision that came last was a rejection."""
-    decided = [request for request in requests if request.answered_at is not None]
+    """Tell whether the decision about an approval that came last was a rejection."""
+    decided = [each for each in requests if each.kind == "approval" and each.answered_at is not None]
     last = max(decided, key=lambda request: (request.answered_at, request.id), default=None)
     return last is not None and last.status == "denied"

@@ -12,6 +12,10 @@ from threadhold.runner.journal import Journal
 from threadhold.runner.spending import Spending
 
 
+class Interrupted(Exception):
+    """The way out of an agent whose run was asked to stop, or is handed over to another worker."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
     """A call of a tool of a run, as far as what is asked within it has to know.
@@ -20,6 +24,7 @@ class Call:
         run: the run's id.
         call_id: its id on record.
         depth: how many agents have delegated down to here.
+        delegates: numbers the agents that are asked within it.
         journal: of the run's attempt.
         admission, spending: of the run; None if it has no policy, or no budget.
         tools: how tools are carried out, by their names; in the worker, whoever's they are.
@@ -31,6 +36,7 @@ class Call:
     run: str
     call_id: str
     depth: int
+    delegates: Iterator[int]
     journal: Journal
     admission: Admission | None
     spending: Spending | None

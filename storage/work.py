@@ -27,7 +27,7 @@ from threadhold.runner.records import (
     Recorded,
     Start,
 )
-from threadhold.runner.tally import UNTOLD, Tally
+from threadhold.runner.tally import UNTOLD, Tally, tell_model_calls
 from threadhold.storage.encoding import (
     asked_of,
     facts_of,
@@ -166,6 +166,8 @@ class PostgresWork(Membership):
         )
         if row["outcome"] == "fenced":
             raise ClaimLost(start.thread, start.fence)
+        if row["outcome"] == "ok":
+            tell_model_calls(self._tally, start.agent, facts)
         return Recorded(
             seq=row["seq"],
             waiting=row["waiting"],
@@ -215,6 +217,7 @@ class PostgresWork(Membership):
         if row["outcome"] == "fenced":
             raise ClaimLost(start.thread, start.fence)
         if row["outcome"] == "ended":
+            tell_model_calls(self._tally, start.agent, facts)
             await self._tell_end(start, row, status=row["status"], reason=reason)
         nudge = nudge_of(start.thread, row, run=row["next_run"])
         ended = Ended(
@@ -245,7 +248,10 @@ class PostgresWork(Membership):
         )
         if row["outcome"] == "fenced":
             raise ClaimLost(start.thread, start.fence)
-        return None if row["outcome"] == "stop" else Nudge(thread=start.thread, seq=row["seq"])
+        if row["outcome"] == "stop":
+            return None
+        tell_model_calls(self._tally, start.agent, facts)
+        return Nudge(thread=start.thread, seq=row["seq"])
 
     async def hand_over(
         self,
@@ -270,6 +276,7 @@ class PostgresWork(Membership):
         )
         if row["outcome"] not in ("handed_over", "stopped"):
             raise ClaimLost(start.thread, start.fence)
+        tell_model_calls(self._tally, start.agent, facts)
         if row["outcome"] == "stopped":
             await self._tell_end(start, row, status=RunStatus.STOPPED, reason=None)
         # One that is to wait is found by those who look for what nobody took.

@@ -14,6 +14,7 @@ from threadhold.adapters.cli import (
     operator_commands,
     process_commands,
     ps_command,
+    spend_command,
     tries_commands,
 )
 from threadhold.adapters.cli.failure import EXIT_CODES, INTERRUPTED, failure_of
@@ -33,6 +34,7 @@ operator_commands.register(app)
 inspection_commands.register(app)
 tries_commands.register(app)
 grant_commands.register(app)
+spend_command.register(app)
 export_command.register(app)
 mcp_command.register(app)
 

@@ -1,4 +1,4 @@
-"""Executions, runs, checkpoints, threads, members, requests, grants and workers as rows of a table. Pure."""
+"""Executions, runs, checkpoints, threads, members, requests, grants, spending and workers as rows of a table. Pure."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -12,6 +12,7 @@ from threadhold.runner.executions import Execution
 from threadhold.runner.grants import Grant
 from threadhold.runner.machine import RunStatus, is_active
 from threadhold.runner.records import Member, Request, Run, Thread, Why, WorkerRecord
+from threadhold.runner.spend import Spend
 
 RUN_COLUMNS: Final = ("RUN", "AGENT", "FOR", "STATUS", "ATTEMPT", "AGE", "WHERE")
 REQUEST_COLUMNS: Final = ("REQUEST", "KIND", "AGE", "FOR", "ASKS")
@@ -21,6 +22,16 @@ MEMBER_COLUMNS: Final = ("MEMBER", "MAY", "LET IN BY", "SINCE")
 EXECUTION_COLUMNS: Final = ("EXECUTION", "AGENT", "FOR", "STATUS", "AGE", "MISSION")
 CHECKPOINT_COLUMNS: Final = ("CHECKPOINT", "ATTEMPT", "MESSAGES", "ENDS IN", "REQUESTS", "SEQ", "AGE")
 GRANT_COLUMNS: Final = ("GRANT", "CAPABILITY", "FOR", "USED", "STATUS", "AGE", "REASON")
+SPEND_COLUMNS: Final = (
+    "WHOSE",
+    "SINCE",
+    "MODEL CALLS",
+    "TOOL CALLS",
+    "TOKENS",
+    "DOLLARS",
+    "WORK",
+    "SET ASIDE",
+)
 MISSION_CHARS_MAX: Final = 160
 NO_WORKER: Final = "no worker has this agent"
 
@@ -121,6 +132,20 @@ def meant_for(grant: Grant) -> str:
     """Return for whom a grant is, and where."""
     where = f" on thread {grant.thread}" if grant.thread else ""
     return f"{grant.principal or 'anybody'}{where}"
+
+
+def spend_row(spend: Spend) -> Sequence[str]:
+    """Return what was spent as a row; the periods are those of UTC."""
+    since = "the beginning" if spend.since is None else f"{str(spend.since)[:10]}, by {spend.every}"
+    counts = (str(spend.model_calls), str(spend.tool_calls), str(spend.tokens), spend.money)
+    return f"{spend.scope} {spend.id}", since, *counts, brief(spend.seconds), _held(spend)
+
+
+def _held(spend: Spend) -> str:
+    """Return what is set aside for calls under way, if anything is."""
+    tokens = f"{spend.held_tokens} tokens" if spend.held_tokens else ""
+    money = f"{spend.held_money} dollars" if spend.held_money.strip("0.") else ""
+    return ", ".join(part for part in (tokens, money) if part)
 
 
 def worker_row(worker: WorkerRecord, now: datetime) -> Sequence[str]:

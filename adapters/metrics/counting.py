@@ -1,5 +1,6 @@
 """Counts what is committed in this process."""
 
+from decimal import Decimal
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
@@ -38,6 +39,9 @@ class Counts:
         self._accepted = counter("messages_accepted", "Messages, without repetitions", "disposition")
         self._stops = counter("stops", "Stops that were not refused", "outcome")
         self._answers = counter("answers", "Requests that were answered, or expired", "decision")
+        self._calls = counter("model_calls", "Answers of models that were recorded here", "agent")
+        self._tokens = counter("tokens", "Tokens that these took", "agent", "kind")
+        self._cost = counter("cost_dollars", "What these cost, as far as their prices are known", "agent")
 
     def run_started(self, agent: str, *, waited_s: float) -> None:
         """Count the first attempt of a run."""
@@ -70,3 +74,12 @@ class Counts:
     def request_answered(self, decision: str) -> None:
         """Count an answer."""
         self._answers.labels(decision).inc()
+
+    def model_called(
+        self, agent: str, *, input_tokens: int, output_tokens: int, cost: Decimal | None
+    ) -> None:
+        """Count an answer of a model, and what it took; a counter takes nothing that is below zero."""
+        self._calls.labels(agent).inc()
+        self._tokens.labels(agent, "input").inc(max(0, input_tokens))
+        self._tokens.labels(agent, "output").inc(max(0, output_tokens))
+        self._cost.labels(agent).inc(max(0.0, float(cost or 0)))

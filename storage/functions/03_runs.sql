@@ -117,11 +117,12 @@ $$;
 -- Record facts and history under the claim, and consume messages together with the history that shows them. A run that
 -- was asked to stop consumes nothing more: p_delivered and p_shown are left out then, and `stop` says so.
 -- p_rec_no is 1, 2, 3 ... per start: a repeat is harmless. p_spend: what is about to be spent (see _spend), or NULL; what
--- may not be spent leaves nothing written, and `limits` says why. outcome: ok | fenced | exhausted | wait | no_grant
+-- may not be spent leaves nothing written, and `limits` says why. outcome: ok | fenced | exhausted | wait |
+-- no_grant | stop
 CREATE OR REPLACE FUNCTION record_v2(p_thread uuid, p_claim uuid, p_rec_no bigint, p_facts jsonb, p_history json,
                                      p_delivered bigint[], p_shown json, p_spend jsonb,
                                      OUT outcome text, OUT seq bigint, OUT waiting int, OUT stop boolean,
-                                     OUT limits jsonb, OUT left_s float8)
+                                     OUT limits jsonb)
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE t threads; s record;
 BEGIN
@@ -131,8 +132,11 @@ BEGIN
         -- A failover has lost records of this claim: what follows them would be a story with a hole.
         IF p_rec_no <> t.rec_no + 1 THEN outcome := 'fenced'; RETURN; END IF;
         IF p_spend IS NOT NULL THEN
+            -- Whoever was asked to stop spends nothing any more; a start is no spending.
+            stop := p_spend ->> 'kind' <> 'start' AND EXISTS (SELECT 1 FROM runs r WHERE r.id = t.current_run AND r.stop_cut IS NOT NULL);
+            IF stop THEN outcome := 'stop'; seq := t.log_seq; waiting := 0; RETURN; END IF;
             s := _spend(p_thread, t.current_run, p_spend);
-            limits := s.limits; left_s := s.left_s;
+            limits := s.limits;
             IF s.outcome <> 'ok' THEN outcome := s.outcome; seq := t.log_seq; waiting := 0; stop := false; RETURN; END IF;
         END IF;
         IF p_rec_no = 1 THEN UPDATE runs SET unacked = 0 WHERE id = t.current_run; END IF;
@@ -143,6 +147,9 @@ BEGIN
             PERFORM _history(p_thread, t.current_run, p_shown);
             PERFORM _deliver(p_thread, t.current_run, p_delivered);
         END IF;
+    ELSIF p_spend IS NOT NULL THEN
+        limits := _standing_limits(a.charged, p_spend -> 'limits', p_spend ->> 'kind')
+             FROM attempts a WHERE a.run_id = t.current_run AND a.closed_at IS NULL;
     END IF;
     SELECT x.log_seq, CASE WHEN x.waiting = 0 THEN 0 ELSE jsonb_array_length(_inbox(p_thread)) END, r.stop_cut IS NOT NULL
       INTO seq, waiting, stop FROM threads x JOIN runs r ON r.id = x.current_run WHERE x.id = p_thread;

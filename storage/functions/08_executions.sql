@@ -56,7 +56,7 @@ LANGUAGE sql STABLE ROWS 1 SET search_path FROM CURRENT AS $$
 $$;
 
 -- Run an ended run again, for whom it acted, from a chunk of its own or from the one that it began with itself: a new run
--- on the same thread that names its origin. What the branch had behind that chunk is not shown to the model any more; it
+-- on the same thread that names its origin and has its budget. What the branch had behind that chunk is not shown any more; it
 -- stays on record. Whoever else may write to the thread sends with an identity of their own instead.
 -- outcome: ok | not_found | forbidden | not_yours | key_conflict | not_ended | no_checkpoint | thread_archived | thread_busy
 CREATE OR REPLACE FUNCTION replay_v2(p_workspace text, p_principal text, p_roles text[], p_run uuid, p_chunk bigint, p_key text,
@@ -88,7 +88,7 @@ BEGIN
     IF begun_by IS NULL THEN outcome := 'no_checkpoint'; RETURN; END IF;
     IF t.status = 'archived' THEN outcome := 'thread_archived'; RETURN; END IF;
     IF t.state <> 'idle' THEN outcome := 'thread_busy'; run := t.current_run; RETURN; END IF;
-    PERFORM _new_run(t.id, p_new_run, r.principal, r.roles, p_admission);
+    PERFORM _new_run(t.id, p_new_run, r.principal, r.roles, p_admission - 'budgets' || jsonb_build_object('budget', r.budget));
     UPDATE threads SET history_head = p_chunk WHERE id = t.id;
     UPDATE runs SET replay_of = p_run, replay_chunk = p_chunk, replay_begin = begun_by, replayed_by = p_principal,
            replay_key = p_key WHERE id = p_new_run;

@@ -3,12 +3,14 @@
 -- Order of locks: a thread's row first where one is needed, then a model's call, then rows of spend by scope: run, thread,
 -- principal, workspace; then grants. So settling, which needs no thread, never waits in a circle.
 
--- The rows of spend that a run's acts are charged to. p_limits: [{scope, every?, ...}] by scope in the order above.
+-- The rows of spend that a run's acts are charged to. p_limits: [{scope, every?, ...}] by scope in the order above, and within
+-- it in one order of `every`.
 CREATE OR REPLACE FUNCTION _charged(p_thread uuid, p_run uuid, p_limits jsonb) RETURNS jsonb
 LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
     SELECT jsonb_agg(jsonb_build_object('workspace', t.workspace, 'scope', l.x ->> 'scope',
         'id', CASE l.x ->> 'scope' WHEN 'run' THEN r.id::text WHEN 'thread' THEN t.id::text WHEN 'principal' THEN r.principal
                                    ELSE t.workspace END,
+        'every', coalesce(l.x ->> 'every', 'ever'),
         'since', CASE WHEN l.x ->> 'every' IS NULL THEN '-infinity'
                       ELSE date_trunc(l.x ->> 'every', clock_timestamp() AT TIME ZONE 'UTC') AT TIME ZONE 'UTC' END) ORDER BY l.o)
       FROM threads t JOIN runs r ON r.id = p_run, jsonb_array_elements(p_limits) WITH ORDINALITY AS l (x, o)
@@ -19,10 +21,10 @@ $$;
 CREATE OR REPLACE FUNCTION _charge(p_row jsonb, p_model_calls int, p_tool_calls int, p_tokens bigint, p_money numeric,
                                    p_seconds float8, p_held_tokens bigint, p_held_money numeric) RETURNS spend
 LANGUAGE sql VOLATILE SET search_path FROM CURRENT AS $$
-    INSERT INTO spend AS s (workspace, scope, id, since, model_calls, tool_calls, tokens, money, seconds, held_tokens, held_money)
-    VALUES (p_row ->> 'workspace', p_row ->> 'scope', p_row ->> 'id', (p_row ->> 'since')::timestamptz,
+    INSERT INTO spend AS s (workspace, scope, id, every, since, model_calls, tool_calls, tokens, money, seconds, held_tokens, held_money)
+    VALUES (p_row ->> 'workspace', p_row ->> 'scope', p_row ->> 'id', p_row ->> 'every', (p_row ->> 'since')::timestamptz,
             p_model_calls, p_tool_calls, p_tokens, p_money, p_seconds, p_held_tokens, p_held_money)
-    ON CONFLICT (workspace, scope, id, since) DO UPDATE
+    ON CONFLICT (workspace, scope, id, every, since) DO UPDATE
        SET model_calls = s.model_calls + p_model_calls, tool_calls = s.tool_calls + p_tool_calls, tokens = s.tokens + p_tokens,
            money = s.money + p_money, seconds = s.seconds + p_seconds, held_tokens = s.held_tokens + p_held_tokens,
            held_money = s.held_money + p_held_money
@@ -34,7 +36,7 @@ $$;
 CREATE OR REPLACE FUNCTION _limit(p_row jsonb, p_limit text, p_max numeric, p_spent numeric, p_held numeric, p_counts boolean)
 RETURNS jsonb LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE WHEN p_max IS NOT NULL THEN jsonb_build_object(
-        'scope', p_row ->> 'scope', 'id', p_row ->> 'id', 'limit', p_limit, 'max', p_max, 'spent', p_spent,
+        'scope', p_row ->> 'scope', 'id', p_row ->> 'id', 'every', p_row ->> 'every', 'limit', p_limit, 'max', p_max, 'spent', p_spent,
         'matched', p_counts AND p_spent >= p_max, 'held', p_counts AND p_spent < p_max AND p_spent + p_held >= p_max) END
 $$;
 
@@ -49,28 +51,52 @@ LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
         (_limit(p_row, 'seconds', (p_limits ->> 'seconds')::numeric, round(s.seconds::numeric, 3), 0, true))) AS x (l)
 $$;
 
--- Look whether a run may do what it is about to, and set aside what that may come to. The caller holds the thread's lock.
--- p_spend: {kind: model | tool, limits: [{scope, every?, model_calls?, tool_calls?, tokens?, money?, seconds?}],
---           id, agent, depth, model, tokens, money (of a model's call), grant (the capability that a tool's call needs)}
--- outcome: ok | exhausted | wait (only what calls under way hold is in the way) | no_grant. A tool's call waits for nobody.
--- limits: each limit as it stood; left_s: for how many seconds the run may go on.
-CREATE OR REPLACE FUNCTION _spend(p_thread uuid, p_run uuid, p_spend jsonb, OUT outcome text, OUT limits jsonb, OUT left_s float8)
+-- The order in which rows of spend are locked, the same for everybody.
+CREATE OR REPLACE FUNCTION _rank(p_row jsonb) RETURNS text LANGUAGE sql IMMUTABLE AS $$
+    SELECT array_position(ARRAY['run', 'thread', 'principal', 'workspace'], p_row ->> 'scope') || ' ' || (p_row ->> 'every') || ' '
+           || (p_row ->> 'since')
+$$;
+
+-- How the limits of a run stand, without charging anything. p_charged: the rows that belong to them.
+CREATE OR REPLACE FUNCTION _standing_limits(p_charged jsonb, p_limits jsonb, p_kind text) RETURNS jsonb
+LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
+    SELECT coalesce(jsonb_agg(l.x ORDER BY c.o), '[]')
+      FROM jsonb_array_elements(p_charged) WITH ORDINALITY AS c (row, o)
+      JOIN spend s ON s.workspace = c.row ->> 'workspace' AND s.scope = c.row ->> 'scope' AND s.id = c.row ->> 'id'
+                  AND s.every = c.row ->> 'every' AND s.since = (c.row ->> 'since')::timestamptz,
+           jsonb_array_elements(_limits(c.row, p_limits -> (c.o - 1)::int, s, p_kind)) AS l (x)
+$$;
+
+-- Count the time that an open attempt has worked since that was last done, where it has been counted before; what it is
+-- charged to from now on may be other rows, since days end. Locks all of them in order, and makes those that are not there.
+CREATE OR REPLACE FUNCTION _count_time(a attempts, p_charged jsonb) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
-DECLARE a attempts; s spend; v_charged jsonb; v_row jsonb; v_limits jsonb; v_at timestamptz := clock_timestamp(); v_elapsed float8;
-        v_kind text := p_spend ->> 'kind'; v_place int := 0; v_grant jsonb;
+DECLARE v_at timestamptz := clock_timestamp(); v_elapsed float8; v_old jsonb := coalesce(a.charged, p_charged); v_row jsonb;
+BEGIN
+    v_elapsed := greatest(extract(epoch FROM v_at - coalesce(a.counted_at, a.started_at)), 0);
+    FOR v_row IN SELECT DISTINCT ON (_rank(x.value)) x.value FROM jsonb_array_elements(v_old || p_charged) AS x ORDER BY _rank(x.value) LOOP
+        PERFORM _charge(v_row, 0, 0, 0, 0, CASE WHEN v_old @> jsonb_build_array(v_row) THEN v_elapsed ELSE 0 END, 0, 0);
+    END LOOP;
+    UPDATE attempts SET counted_at = v_at, charged = p_charged WHERE run_id = a.run_id AND attempt = a.attempt;
+END $$;
+
+-- Look whether a run may do what it is about to, and set aside what that may come to. The caller holds the thread's lock.
+-- p_spend: {kind: model | tool | start, limits: [{scope, every?, model_calls?, tool_calls?, tokens?, money?, seconds?}],
+--           id, agent, depth, model, tokens, money (of a model's call), grant (the capability that a tool's call needs)}
+-- outcome: ok | exhausted | wait (only what calls under way hold is in the way) | no_grant. A tool's call waits for nobody,
+-- and a start is only counted. limits: each limit as it stood.
+CREATE OR REPLACE FUNCTION _spend(p_thread uuid, p_run uuid, p_spend jsonb, OUT outcome text, OUT limits jsonb)
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE a attempts; v_charged jsonb; v_row jsonb; v_kind text := p_spend ->> 'kind'; v_grant jsonb;
 BEGIN
     limits := '[]'; outcome := 'ok';
     SELECT * INTO a FROM attempts WHERE run_id = p_run AND closed_at IS NULL;
     v_charged := _charged(p_thread, p_run, p_spend -> 'limits');
-    v_elapsed := greatest(extract(epoch FROM v_at - coalesce(a.counted_at, a.started_at)), 0);
-    FOR v_row IN SELECT x.value FROM jsonb_array_elements(v_charged) AS x LOOP
-        v_limits := p_spend -> 'limits' -> v_place;
-        s := _charge(v_row, 0, 0, 0, 0, v_elapsed, 0, 0);
-        limits := limits || _limits(v_row, v_limits, s, v_kind);
-        left_s := least(left_s, (v_limits ->> 'seconds')::float8 - s.seconds);
-        v_place := v_place + 1;
-    END LOOP;
-    UPDATE attempts SET counted_at = v_at, charged = v_charged WHERE run_id = p_run AND closed_at IS NULL;
+    IF v_charged IS NOT NULL THEN
+        PERFORM _count_time(a, v_charged);
+        limits := _standing_limits(v_charged, p_spend -> 'limits', v_kind);
+    END IF;
+    IF v_kind = 'start' THEN RETURN; END IF;
     IF limits @> '[{"matched": true}]' THEN outcome := 'exhausted'; RETURN; END IF;
     IF limits @> '[{"held": true}]' AND v_kind = 'model' THEN outcome := 'wait'; RETURN; END IF;
     IF p_spend ? 'grant' THEN
@@ -98,7 +124,7 @@ DECLARE m model_calls; v_row jsonb;
 BEGIN
     SELECT * INTO m FROM model_calls WHERE id = p_id FOR UPDATE;
     IF m.state IS NULL OR m.state = 'settled' THEN RETURN NULL; END IF;
-    FOR v_row IN SELECT x.value FROM jsonb_array_elements(m.charged) AS x LOOP
+    FOR v_row IN SELECT x.value FROM jsonb_array_elements(m.charged) AS x ORDER BY _rank(x.value) LOOP
         IF m.state = 'open' THEN
             PERFORM _charge(v_row, 0, 0, p_input + p_output, coalesce(p_cost, 0), 0, -m.tokens, -m.money);
         ELSE
@@ -111,21 +137,25 @@ BEGIN
 END $$;
 
 -- A run's attempt is about to close: its time is counted, and what is set aside for calls whose end nobody has told counts
--- as spent, until somebody tells. The caller holds the thread's lock.
+-- as spent, until somebody tells. Time counts up to when its holder last showed that it lives. The caller holds the
+-- thread's lock.
 CREATE OR REPLACE FUNCTION _settle_attempt(p_run uuid) RETURNS void LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
-DECLARE a attempts; m model_calls; v_row jsonb;
+DECLARE a attempts; c claims; v_until timestamptz := clock_timestamp(); x record;
 BEGIN
     SELECT * INTO a FROM attempts WHERE run_id = p_run AND closed_at IS NULL AND charged IS NOT NULL;
     IF NOT FOUND THEN RETURN; END IF;
-    FOR m IN SELECT * FROM model_calls WHERE claim_id = a.claim_id AND state = 'open' ORDER BY id FOR UPDATE LOOP
-        FOR v_row IN SELECT x.value FROM jsonb_array_elements(m.charged) AS x LOOP
-            PERFORM _charge(v_row, 0, 0, m.tokens, m.money, 0, -m.tokens, -m.money);
-        END LOOP;
-        UPDATE model_calls SET state = 'lost' WHERE id = m.id;
+    SELECT * INTO c FROM claims WHERE claim_id = a.claim_id AND expires_at <= v_until;
+    IF FOUND THEN v_until := CASE WHEN isfinite(c.expires_at) THEN c.expires_at - c.ttl ELSE a.counted_at END; END IF;
+    PERFORM 1 FROM model_calls WHERE claim_id = a.claim_id AND state = 'open' ORDER BY id FOR UPDATE;
+    FOR x IN SELECT y.row, sum(y.tokens)::bigint AS tokens, sum(y.money) AS money, sum(y.seconds) AS seconds FROM (
+                 SELECT r.value AS row, m.tokens, m.money, 0::float8 AS seconds FROM model_calls m, jsonb_array_elements(m.charged) AS r
+                  WHERE m.claim_id = a.claim_id AND m.state = 'open'
+                  UNION ALL
+                 SELECT r.value, 0, 0, greatest(extract(epoch FROM v_until - a.counted_at), 0) FROM jsonb_array_elements(a.charged) AS r) y
+              GROUP BY y.row ORDER BY _rank(y.row) LOOP
+        PERFORM _charge(x.row, 0, 0, x.tokens, x.money, x.seconds, -x.tokens, -x.money);
     END LOOP;
-    FOR v_row IN SELECT x.value FROM jsonb_array_elements(a.charged) AS x LOOP
-        PERFORM _charge(v_row, 0, 0, 0, 0, greatest(extract(epoch FROM clock_timestamp() - a.counted_at), 0), 0, 0);
-    END LOOP;
+    UPDATE model_calls SET state = 'lost' WHERE claim_id = a.claim_id AND state = 'open';
 END $$;
 
 -- Take one use of a capability, for who the run acts for and where: the grant that ends first. NULL: there is none left.
@@ -151,14 +181,14 @@ END $$;
 
 -- Each place in which a run's budget counts, as it stands; empty for a run without one.
 CREATE OR REPLACE FUNCTION _charged_of(p_run uuid) RETURNS jsonb LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
-    SELECT coalesce(jsonb_agg(jsonb_build_object('scope', s.scope, 'id', s.id,
+    SELECT coalesce(jsonb_agg(jsonb_build_object('scope', s.scope, 'id', s.id, 'every', s.every,
                'since', CASE WHEN isfinite(s.since) THEN s.since END, 'model_calls', s.model_calls, 'tool_calls', s.tool_calls,
                'tokens', s.tokens, 'money', s.money::text, 'seconds', round(s.seconds::numeric, 3),
                'held_tokens', s.held_tokens, 'held_money', s.held_money::text) ORDER BY x.o), '[]')
       FROM (SELECT a.charged FROM attempts a WHERE a.run_id = p_run AND a.charged IS NOT NULL ORDER BY a.attempt DESC LIMIT 1) a,
            jsonb_array_elements(a.charged) WITH ORDINALITY AS x (row, o)
       JOIN spend s ON s.workspace = x.row ->> 'workspace' AND s.scope = x.row ->> 'scope' AND s.id = x.row ->> 'id'
-                  AND s.since = (x.row ->> 'since')::timestamptz
+                  AND s.every = x.row ->> 'every' AND s.since = (x.row ->> 'since')::timestamptz
 $$;
 
 -- Why things were allowed in a run or not: the newest facts that say so, oldest first.

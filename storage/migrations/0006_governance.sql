@@ -17,13 +17,15 @@ CREATE TRIGGER admission_stands BEFORE UPDATE OF thread_id, principal, interface
           IS DISTINCT FROM (NEW.thread_id, NEW.principal, NEW.interface, NEW.environment, NEW.budget))
     EXECUTE FUNCTION admission_stands();
 
--- Budgets. One row per thing that a limit may be set on; `since` is when its day or month began, if it counts by those.
+-- Budgets. One row per thing that a limit may be set on and way to count: for good, or by the day or month that began at
+-- `since`. What is spent counts in each way in which any budget of its agents' app counts there.
 -- `held_*` is reserved by calls under way.
 CREATE TABLE spend (
     workspace   text        NOT NULL REFERENCES workspaces,
     scope       text        NOT NULL CHECK (scope IN ('run', 'thread', 'principal', 'workspace')),
     id          text        NOT NULL,
-    since       timestamptz NOT NULL,
+    every       text        NOT NULL CHECK (every IN ('ever', 'day', 'month')),
+    since       timestamptz NOT NULL CHECK ((every = 'ever') = (since = '-infinity')),
     model_calls bigint      NOT NULL DEFAULT 0,
     tool_calls  bigint      NOT NULL DEFAULT 0,
     tokens      bigint      NOT NULL DEFAULT 0,
@@ -31,8 +33,9 @@ CREATE TABLE spend (
     seconds     float8      NOT NULL DEFAULT 0,
     held_tokens bigint      NOT NULL DEFAULT 0,
     held_money  numeric     NOT NULL DEFAULT 0,
-    PRIMARY KEY (workspace, scope, id, since)
+    PRIMARY KEY (workspace, scope, id, every, since)
 ) WITH (fillfactor = 50);
+CREATE INDEX spend_by_period ON spend (workspace, since) WHERE scope IN ('principal', 'workspace');
 
 -- Each call of a model: what was set aside for it, and what it came to. 'lost': whoever made it is gone, and what was set
 -- aside counts as spent until they say otherwise.
@@ -43,7 +46,7 @@ CREATE TABLE model_calls (
     agent         text        NOT NULL,
     depth         int         NOT NULL,
     model         text        NOT NULL,
-    charged       jsonb       NOT NULL,            -- the rows of spend: [{scope, id, since}]
+    charged       jsonb       NOT NULL,            -- the rows of spend: [{scope, id, every, since}]
     tokens        bigint      NOT NULL,            -- set aside
     money         numeric     NOT NULL,
     state         text        NOT NULL DEFAULT 'open' CHECK (state IN ('open', 'settled', 'lost')),

@@ -1,5 +1,6 @@
 """The page on the command line is true: its commands run in order, and its tables are those of the code."""
 
+import asyncio
 import os
 import re
 import shlex
@@ -21,6 +22,7 @@ from tests.cli.test_completion import environment
 from tests.cli.test_watching import interrupted_after
 from tests.project.sources import ROOT
 from tests.support.servers import TestServers
+from tests.support.spent import put_spent
 from threadhold.adapters.cli import entry, failure, ps_command
 from threadhold.adapters.cli.looking import EVERY_S, watch
 from threadhold.adapters.settings import Settings
@@ -114,6 +116,7 @@ def test_the_commands_do_what_the_page_says(
     )
     made = re.findall(f"granted: ({ID}), 10 of wire for night-job\n", given.out)
     assert [made[0] in listed_grants.out, "0/10" in listed_grants.out] == [True] * 2
+    assert [outcome.out for outcome in done(run_cli, "spend")] == ["nothing was spent under a budget\n"] * 2
     workers, drained = done(run_cli, "workers", WORKER=WORKER)
     assert drained.out == f"asked to hand over and leave: {workers.out.splitlines()[1].split()[0]}\n"
 
@@ -221,9 +224,11 @@ def test_the_table_of_records_is_true(desk: Desk, run_cli: RunCli) -> None:
         "replay",
     )
     grant = objects(run_cli("grant", "x", "--uses", "1", "--json").out)[0]["grant"]["id"]
+    assert desk.stack is not None
+    asyncio.run(put_spent(desk.stack.database_url, "default"))
     calls = {
         "grant": ["grant", "x", "--uses", "1"], "grants": ["grants"], "revoke": ["revoke", grant],
-        "executions": ["executions"], "checkpoints": ["checkpoints", run],
+        "spend": ["spend"], "executions": ["executions"], "checkpoints": ["checkpoints", run],
         "ps": ["ps"], "why": ["why", run], "requests": ["requests"], "threads": ["threads"],
         "show": ["show", thread], "facts": ["facts", thread], "history": ["history", thread],
         "members": ["members", thread], "workers": ["workers"], "migrate": ["migrate"],

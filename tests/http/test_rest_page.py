@@ -136,6 +136,7 @@ async def test_the_commands_do_what_the_page_says(shell: Shell) -> None:
     shell.values["GRANT"] = made["id"]
     assert await shell.told("the grant") == made
     assert (await shell.told("revoke"))["status"] == "revoked"
+    assert await shell.told("spend") == {"items": []}
     assert await shell.told("unchanged") == ""
     assert (await shell.told("edit"))["title"] == "Invoices of May"
     assert (await shell.told("edit again"))["code"] == "thread_changed"

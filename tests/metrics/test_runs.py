@@ -1,12 +1,20 @@
 """Each number about runs moves when that happens."""
 
 import json
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
+from pydantic_ai import Agent
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.usage import RequestUsage
 
 from tests.metrics.conftest import Process, read, release
+from tests.support import scripted
+from tests.support.agents import agent
 from tests.support.waiting import until
+from threadhold import delegate
 from threadhold.adapters.metrics.counting import PREFIX
 from threadhold.fanout import outbox
 from threadhold.runner import worker as worker_module
@@ -23,6 +31,33 @@ async def test_a_run_is_counted_when_it_is_accepted_when_it_starts_and_when_it_e
     waited = await process.value("run_wait_seconds_sum", agent="scripted")
     lasted = await process.value("run_duration_seconds_sum", agent="scripted", status="completed")
     assert 0 < waited < lasted < 60
+
+
+async def test_what_models_took_is_counted_with_that_of_agents_that_are_asked(idle: Process) -> None:
+    def answers(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        return ModelResponse(parts=[TextPart("well")], usage=RequestUsage(input_tokens=7, output_tokens=3))
+
+    expert = Agent(FunctionModel(answers, model_name="nobody-knows"), name="expert")
+
+    async def ask() -> str:
+        """Ask somebody who knows."""
+        return (await delegate(expert, "well?", name="any name")).output
+
+    priced = FunctionModel(stream_function=scripted.stream, model_name="gpt-5")
+    with agent.override(model=priced, tools=[ask]):
+        await idle.work()
+    receipt = await idle.send("call ask {} ;; say done")
+    assert (await idle.rests(receipt["run"]))["status"] == "completed"
+    await idle.shows("runs_ended_total", 1, agent="scripted", status="completed", reason="")
+    steps = (await idle.client.get(f"/v1/runs/{receipt['run']}/steps")).json()["items"]
+    assert len(steps) == 2
+    assert await idle.value("model_calls_total", agent="scripted") == 3
+    for kind, asked in (("input", 7), ("output", 3)):
+        own = sum(step[f"{kind}_tokens"] for step in steps)
+        assert await idle.value("tokens_total", agent="scripted", kind=kind) == own + asked
+    cost = sum(Decimal(step["cost"]) for step in steps)
+    assert await idle.value("cost_dollars_total", agent="scripted") == pytest.approx(float(cost))
+    assert cost > 0
 
 
 async def test_a_repeated_message_is_counted_once(process: Process) -> None:

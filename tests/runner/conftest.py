@@ -1,17 +1,20 @@
 """A Runner that also executes, in this process, on real servers."""
 
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import asyncpg
 import pytest
 from pydantic_ai.messages import ModelMessage
 
+from tests.runner.priced import agent
 from tests.support import scripted
 from tests.support.agents import app
 from tests.support.servers import Stack
 from tests.support.waiting import until
-from threadhold import Principal, Runner, open_runner
+from threadhold import Budget, Hosted, Principal, Runner, Threadhold, open_runner
 from threadhold.runner.history import loaded
 from threadhold.runner.records import Receipt, Run
 from threadhold.storage.pool import Database
@@ -84,6 +87,47 @@ async def bench(stack: Stack, database: Database, monkeypatch: pytest.MonkeyPatc
         yield Bench(runner, database, seen)
     work = PostgresWork(database, worker="-", ttl=None)  # type: ignore[arg-type]
     assert await work.audit() == []
+
+
+class House:
+    """Runners over one database, each with a budget."""
+
+    def __init__(self, stack: Stack, database: Database) -> None:
+        self.stack = stack
+        self.database = database
+
+    @asynccontextmanager
+    async def bench(self, *budgets: Budget, **options: Any) -> AsyncIterator[Bench]:
+        """Open a Runner whose agent has these budgets."""
+        hosted = Hosted(options.pop("agent", agent), budget=budgets, **options)
+        app = Threadhold(agents={"scripted": hosted})
+        async with open_runner(app, self.stack.settings(), capacity=4) as runner:
+            yield Bench(runner, self.database)
+
+    async def rows(self, sql: str, *args: Any) -> list[dict[str, Any]]:
+        """Look into the database, or change it behind the Runner's back."""
+        connection = await asyncpg.connect(
+            self.stack.database_url, server_settings={"search_path": "threadhold"}
+        )
+        try:
+            return [dict(row) for row in await connection.fetch(sql, *args)]
+        finally:
+            await connection.close()
+
+    async def spent(self, scope: str) -> dict[str, Any]:
+        """Return the newest row of a scope."""
+        return (await self.rows("SELECT * FROM spend WHERE scope = $1 ORDER BY id", scope))[-1]
+
+    async def calls(self) -> list[dict[str, Any]]:
+        """Return each call of a model, oldest first."""
+        return await self.rows("SELECT * FROM model_calls ORDER BY at")
+
+
+@pytest.fixture
+async def house(stack: Stack, database: Database) -> AsyncIterator[House]:
+    """The Runners; every invariant must hold in the end."""
+    yield House(stack, database)
+    assert await PostgresWork(database, worker="-", ttl=None).audit() == []  # type: ignore[arg-type]
 
 
 def kinds(facts: list[dict[str, Any]]) -> list[str]:

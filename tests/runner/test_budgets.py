@@ -1,141 +1,22 @@
 """Budgets with real agents: each limit ends a run at its own act, names itself, and counts what was really spent."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import asyncpg
 import pytest
-from pydantic_ai import Agent, RunContext
+from pydantic_ai import Agent
 from pydantic_ai.exceptions import ModelHTTPError
-from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
+from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models.function import AgentInfo, FunctionModel
-from pydantic_ai.settings import ModelSettings
-from pydantic_ai.usage import RequestUsage
 
-from tests.runner.conftest import ME, Bench, of_kind
+from tests.runner.conftest import ME, Bench, House, of_kind
 from tests.support import scripted
-from tests.support.scripted import opened
-from tests.support.servers import Stack
 from tests.support.waiting import until
-from threadhold import Budget, Decision, Hosted, Limits, Price, Principal, Threadhold, delegate, open_runner
+from threadhold import Budget, Decision, Limits, Price, Principal
 from threadhold.runner.machine import RunStatus
-from threadhold.storage.pool import Database
-from threadhold.storage.work import PostgresWork
-
-GPT = "gpt-5"
-"""A model whose price is known."""
-
-
-def answers(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-    """Call its own tool once, then answer; as an agent that is delegated to."""
-    if any(isinstance(part, ToolCallPart) for message in messages for part in message.parts):
-        return ModelResponse(parts=[TextPart("found")], usage=RequestUsage(input_tokens=7, output_tokens=3))
-    call = ToolCallPart("look", {}, tool_call_id="c")
-    return ModelResponse(parts=[call], usage=RequestUsage(input_tokens=7, output_tokens=3))
-
-
-expert = Agent(FunctionModel(answers, model_name="expert"), name="expert")
-
-
-@expert.tool_plain
-def look() -> str:
-    """Look it up."""
-    return "there"
-
-
-agent: Agent[None, str] = Agent(
-    FunctionModel(stream_function=scripted.stream, model_name=GPT),
-    model_settings=ModelSettings(max_tokens=100),
-)
-
-
-@agent.tool_plain
-def add(a: int, b: int) -> int:
-    """Add."""
-    return a + b
-
-
-@agent.tool_plain
-async def wait(gate: str) -> str:
-    """Wait until a file is there."""
-    await opened(gate)
-    return "open"
-
-
-@agent.tool_plain(requires_approval=True)
-def pay(amount: int) -> str:
-    """Pay."""
-    return f"paid {amount}"
-
-
-@agent.tool_plain
-async def ask_expert() -> str:
-    """Ask somebody who knows."""
-    return (await delegate(expert, "well?")).output
-
-
-@agent.tool
-async def ask_deep(ctx: RunContext[None]) -> str:
-    """Ask an agent that asks an agent, and so on."""
-
-    async def deeper(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-        if any(part.part_kind == "tool-return" for message in messages for part in message.parts):
-            return ModelResponse(parts=[TextPart("deep")])
-        return ModelResponse(parts=[ToolCallPart("down", {}, tool_call_id="d")])
-
-    inner = Agent(FunctionModel(deeper), name="deeper")
-
-    @inner.tool_plain
-    async def down() -> str:
-        """Ask one level below."""
-        return (await delegate(inner, "further")).output
-
-    return (await delegate(inner, "down")).output
-
-
-class House:
-    """Runners over one database, each with a budget."""
-
-    def __init__(self, stack: Stack, database: Database) -> None:
-        self.stack = stack
-        self.database = database
-
-    @asynccontextmanager
-    async def bench(self, *budgets: Budget, **options: Any) -> AsyncIterator[Bench]:
-        """Open a Runner whose agent has these budgets."""
-        hosted = Hosted(options.pop("agent", agent), budget=budgets, **options)
-        app = Threadhold(agents={"scripted": hosted})
-        async with open_runner(app, self.stack.settings(), capacity=4) as runner:
-            yield Bench(runner, self.database)
-
-    async def rows(self, sql: str, *args: Any) -> list[dict[str, Any]]:
-        """Look into the database, or change it behind the Runner's back."""
-        connection = await asyncpg.connect(
-            self.stack.database_url, server_settings={"search_path": "threadhold"}
-        )
-        try:
-            return [dict(row) for row in await connection.fetch(sql, *args)]
-        finally:
-            await connection.close()
-
-    async def spent(self, scope: str) -> dict[str, Any]:
-        """Return the newest row of a scope."""
-        return (await self.rows("SELECT * FROM spend WHERE scope = $1 ORDER BY id", scope))[-1]
-
-    async def calls(self) -> list[dict[str, Any]]:
-        """Return each call of a model, oldest first."""
-        return await self.rows("SELECT * FROM model_calls ORDER BY at")
-
-
-@pytest.fixture
-async def house(stack: Stack, database: Database) -> AsyncIterator[House]:
-    """The Runners; every invariant must hold in the end."""
-    yield House(stack, database)
-    assert await PostgresWork(database, worker="-", ttl=None).audit() == []  # type: ignore[arg-type]
 
 
 async def exhausted(bench: Bench, script: str, thread: str | None = None) -> tuple[dict[str, Any], list[Any]]:
@@ -270,6 +151,23 @@ async def test_limits_of_a_day_begin_anew_the_next_day(house: House) -> None:
         await house.rows("UPDATE spend SET since = since - interval '1 day' WHERE scope = 'principal'")
         assert (await bench.run(await bench.send("say three"))).status is RunStatus.COMPLETED
         await exhausted(bench, "say four")
+
+
+async def test_what_counts_by_the_day_counts_by_the_month_as_well_where_another_budget_does(
+    house: House,
+) -> None:
+    daily = Budget("daily", roles=["operator"], principal=Limits(tokens=10**6, every="day"))
+    monthly = Budget("monthly", principal=Limits(model_calls=2, every="month"))
+    boss = Principal(id="me", workspace="home", roles=frozenset({"operator"}))
+    async with house.bench(daily, monthly) as bench:
+        for _ in range(2):
+            receipt = await bench.runner.send(None, "say hello", by=boss, agent="scripted")
+            async for _ in bench.runner.watch(receipt.thread, by=boss, after="start", until="idle"):
+                pass
+        error, _ = await exhausted(bench, "say more")
+    assert error["message"] == "the principal has used up its model_calls of the month: 2 of 2"
+    rows = await house.rows("SELECT every, model_calls FROM spend WHERE scope = 'principal' ORDER BY every")
+    assert [(row["every"], row["model_calls"]) for row in rows] == [("day", 2), ("month", 2)]
 
 
 async def test_the_first_budget_that_is_for_somebody_is_the_one_a_run_is_admitted_with(house: House) -> None:

@@ -74,7 +74,19 @@ def test_the_strings_of_a_value_are_its_keys_as_well() -> None:
 @pytest.mark.parametrize("given", [{"title": "\x00"}, {"metadata": {"a": "\x00"}}])
 async def test_the_runner_refuses_it_before_anything_is_asked_of_the_database(given: dict[str, Any]) -> None:
     nobody: dict[str, Any] = dict.fromkeys(
-        ("threads", "messages", "runs", "requests", "log", "executions", "grants", "holding", "wires", "hub")
+        (
+            "threads",
+            "messages",
+            "runs",
+            "requests",
+            "log",
+            "executions",
+            "grants",
+            "spend",
+            "holding",
+            "wires",
+            "hub",
+        )
     )
     runner = Runner(Threadhold(agents={"a": Agent(TestModel())}), **nobody)
     (field,) = given

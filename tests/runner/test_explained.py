@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 
 from tests.runner.conftest import ME, Bench, of_kind
-from tests.runner.test_budgets import GPT, agent
+from tests.runner.priced import GPT, agent
 from tests.support.servers import Stack
 from threadhold import (
     Above,

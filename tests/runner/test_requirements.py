@@ -15,7 +15,7 @@ from pydantic_ai.messages import UserPromptPart
 
 from tests.project.sources import ROOT
 from tests.runner.conftest import ME, Bench, of_kind
-from tests.runner.test_budgets import agent as priced
+from tests.runner.priced import agent as priced
 from tests.runner.test_budgets import exhausted
 from tests.runner.test_second_tries import bench_of
 from tests.support.agents import agent, app, identity

@@ -2,12 +2,14 @@
 
 from dataclasses import dataclass, field
 from datetime import timedelta
+from decimal import Decimal
 from uuid import uuid4
 
 import pytest
 
 from tests.storage.conftest import ME, OPERATOR, W1, Desk
 from threadhold.runner.decisions import Decision, NewRequest
+from threadhold.runner.errors import ClaimLost
 from threadhold.runner.machine import RunStatus
 from threadhold.runner.records import NewFact, Start
 from threadhold.storage.messages import PostgresMessages
@@ -48,6 +50,11 @@ class Told:
 
     def request_answered(self, decision: str) -> None:
         self.heard.append(("answered", decision))
+
+    def model_called(
+        self, agent: str, *, input_tokens: int, output_tokens: int, cost: Decimal | None
+    ) -> None:
+        self.heard.append(("called", agent, input_tokens, output_tokens, cost))
 
     def take(self) -> list[tuple[object, ...]]:
         """Return what was heard since the last time."""
@@ -218,3 +225,72 @@ async def test_how_many_wait_is_told_by_agent(desk: Desk, thread: str) -> None:
     assert await desk.runs.pending() == {"a": 2, "b": 1}
     await desk.begin(thread)
     assert await desk.runs.pending() == {"a": 1, "b": 1}
+
+
+def called(tokens: int, cost: str | None = "0.5", *, by: str | None = None) -> NewFact:
+    """Return a fact of an answer of a model, or of one that was given to an agent which was delegated to."""
+    took = {"model": "m", "input_tokens": tokens, "output_tokens": 1, "cost": cost}
+    if by is None:
+        return NewFact(kind="model_called", data=took)
+    return NewFact(kind="delegated", data={"did": "model_called", "agent": by, "depth": 1, **took})
+
+
+async def test_what_a_model_took_is_told_where_it_is_recorded(desk: Desk, thread: str, told: Told) -> None:
+    await desk.send(thread)
+    start = await desk.begin(thread)
+    told.take()
+    other = NewFact(kind="delegated", data={"did": "tool_called", "agent": "b"})
+    facts = [
+        called(3),
+        NewFact(kind="tool_called", data={}),
+        other,
+        called(4, None, by="b"),
+        called(5, "[secret]"),
+    ]
+    await desk.work.record(start, rec_no=2, facts=facts)
+    assert told.take() == [
+        ("called", "a", 3, 1, Decimal("0.5")),
+        ("called", "a", 4, 1, None),
+        ("called", "a", 5, 1, None),
+    ]
+    # What is refused leaves nothing on record.
+    spend = {"kind": "tool", "call_id": "c", "grant": "none", "limits": []}
+    assert (await desk.work.record(start, rec_no=3, facts=[called(6)], spend=spend)).refused == "no_grant"
+    await desk.send(thread, "more")
+    await desk.work.end(start, status=RunStatus.COMPLETED, facts=[called(7)], data={})
+    assert told.take() == [("accepted", "steered")]
+    await desk.work.record(start, rec_no=3, facts=[], delivered=[2])
+    await desk.work.end(start, status=RunStatus.COMPLETED, facts=[called(7)], data={})
+    assert told.take()[0] == ("called", "a", 7, 1, Decimal("0.5"))
+
+
+async def test_what_a_model_took_is_told_where_a_run_is_paused_and_handed_over(
+    desk: Desk, thread: str, told: Told
+) -> None:
+    await desk.send(thread)
+    start = await desk.begin(thread)
+    await desk.runs.stop(run=start.run, thread=None, by=ME, key=None)
+    told.take()
+    assert await desk.work.pause(start, requests=[ASKED], facts=[called(1)]) is None
+    assert told.take() == []
+    await desk.work.hand_over(start, facts=[called(2)])
+    assert told.take()[0] == ("called", "a", 2, 1, Decimal("0.5"))
+    await desk.send(thread)
+    start = await desk.begin(thread)
+    told.take()
+    await desk.work.hand_over(start, facts=[called(3)])
+    start = await desk.begin(thread)
+    await desk.work.pause(start, requests=[ASKED], facts=[called(4)])
+    assert told.take() == [("called", "a", tokens, 1, Decimal("0.5")) for tokens in (3, 4)]
+
+
+async def test_who_is_no_holder_any_more_tells_nothing(desk: Desk, thread: str, told: Told) -> None:
+    await desk.send(thread)
+    start = await desk.begin(thread)
+    await desk.lapse()
+    told.take()
+    with pytest.raises(ClaimLost):
+        await desk.work.record(start, rec_no=2, facts=[called(1)])
+    with pytest.raises(ClaimLost):
+        await desk.work.end(start, status=RunStatus.COMPLETED, facts=[called(1)], data={})
+    assert told.take() == []

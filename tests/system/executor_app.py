@@ -1,5 +1,6 @@
 """An app some of whose tools are carried out by executors; they say where they are, and can be hard to end."""
 
+import ctypes
 import os
 import subprocess
 import sys
@@ -63,7 +64,7 @@ async def trouble(ctx: RunContext[RunIdentity], kind: str) -> str:
         case "failed":
             raise ToolFailed("out of order")
         case "approval" if not ctx.tool_call_approved:
-            raise ApprovalRequired(metadata={"note": "think twice"})
+            raise ApprovalRequired(metadata={"note": "think twice", "by": {date(2026, 2, 3)}})
         case "crash":
             raise LookupError("no such shelf")
         case "run":
@@ -75,17 +76,34 @@ async def trouble(ctx: RunContext[RunIdentity], kind: str) -> str:
     return f"no trouble after {ctx.retry}"
 
 
-def hang(pids: str) -> str:
-    """Start a process, say which processes there are, and never end."""
-    started = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+def start_some(pids: str) -> None:
+    """Start processes, also one in a session of its own and one without a parent, and say which there are."""
+    sleeps = [sys.executable, "-c", "import time; time.sleep(600)"]
+    started = [subprocess.Popen(sleeps, start_new_session=apart) for apart in (False, True)]
+    orphan = subprocess.check_output(
+        ["/bin/sh", "-c", "sleep 600 >/dev/null & echo $!"], start_new_session=True
+    )
     half = Path(f"{pids}.half")
-    half.write_text(f"{os.getpid()} {started.pid}")
+    half.write_text(f"{os.getpid()} {started[0].pid} {started[1].pid} {orphan.decode()}")
     half.rename(pids)
+
+
+def hang(pids: str) -> str:
+    """Start processes, and never end."""
+    start_some(pids)
     time.sleep(600)
     return "never"
 
 
-for name in ("hang", "hang_long", "doomed", "nobody"):
+@agent.tool_plain
+def doomed(pids: str) -> str:
+    """Start processes, and never end nor let another thread run."""
+    start_some(pids)
+    ctypes.PyDLL(None).sleep(600)
+    return "never"
+
+
+for name in ("hang", "hang_long", "nobody"):
     agent.tool_plain(name=name)(hang)
 
 

@@ -203,7 +203,7 @@ async def test_a_tool_may_ask_for_an_approval_there(bench: Bench) -> None:
     thread, [deferred] = await bench.run(f"{call('trouble', kind='approval')} ;; say allowed")
     assert deferred["outcome"] == "deferred"
     [request] = await bench.runner.requests(by=ADA, thread=thread)
-    assert request.metadata["note"] == "think twice"
+    assert (request.metadata["note"], request.metadata["by"]) == ("think twice", ["2026-02-03"])
     await bench.runner.answer(request.id, Decision.approve(), by=ADA)
     _, returned = await bench.idle(thread)
     assert (returned["outcome"], returned["result"]) == ("ok", "no trouble after 0")
