@@ -21,6 +21,7 @@ from pydantic_core import to_jsonable_python
 
 from threadhold.claims.clock import Clock, now
 from threadhold.runner.bindings import Binding
+from threadhold.runner.credentials import present_secrets
 from threadhold.runner.errors import Unavailable
 from threadhold.runner.records import Start
 from threadhold.runner.remote_records import TIMEOUT, RemoteAsk, RemoteEnd, nobody_took, result_of
@@ -234,7 +235,8 @@ class RemoteTools(AbstractCapability[Any]):
             call_id=ctx.tool_call_id or "",
             tool=name,
             queue=binding.executor,
-            args=to_jsonable_python(args),
+            # They are stored until the call has ended: what is secret in facts is secret there.
+            args=present_secrets().known_only.value(to_jsonable_python(args)),
             context={"run": told, "memory": list(self._start.memory)},
             timeout=binding.timeout.total_seconds(),
         )

@@ -11,6 +11,8 @@ from pydantic_ai.messages import ToolReturn, ToolReturnContent
 from threadhold.runner.carrying import ERROR_CHARS_MAX, TIMED_OUT, Carried, CarriedElsewhere
 from threadhold.runner.errors import RunFailure
 from threadhold.runner.records import Role
+from threadhold.runner.returned import RETURNED_CHARS_MAX
+from threadhold.runner.shortening import cut_text
 
 RemoteOutcome = Literal["ok", "retry", "failed", "deferred", "error", "timeout", "lost"]
 
@@ -78,6 +80,7 @@ TIMEOUT: Final = RemoteEnd(outcome="timeout")
 def end_of(carried: Carried) -> RemoteEnd:
     """Return how a call came out, for whoever asked for it."""
     error = carried.raised
+    message = cut_text(str(error), RETURNED_CHARS_MAX)
     match error:
         case None:
             is_return = isinstance(carried.result, ToolReturn)
@@ -90,12 +93,12 @@ def end_of(carried: Carried) -> RemoteEnd:
         case ToolFailed() if carried.type == TIMED_OUT:
             return TIMEOUT
         case _ if carried.outcome == "retry":
-            return RemoteEnd(outcome="retry", result={"message": str(error)})
+            return RemoteEnd(outcome="retry", result={"message": message})
         case ToolFailed():
-            return RemoteEnd(outcome="failed", result={"message": str(error)})
+            return RemoteEnd(outcome="failed", result={"message": message})
     kind = carried.type or type(error).__name__
     reason = error.reason if isinstance(error, RunFailure) else kind
-    return RemoteEnd(outcome="error", result={"message": str(error), "type": kind, "reason": reason})
+    return RemoteEnd(outcome="error", result={"message": message, "type": kind, "reason": reason})
 
 
 def result_of(end: RemoteEnd, *, timeout: float) -> Any:

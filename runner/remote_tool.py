@@ -12,7 +12,7 @@ from pydantic_ai.toolsets import CombinedToolset
 from threadhold.runner.app import Hosted, Threadhold
 from threadhold.runner.bindings import DEFAULT, TIMEOUT_MAX
 from threadhold.runner.carrying import carried_out
-from threadhold.runner.credentials import Secrets
+from threadhold.runner.credentials import Learned, Secrets
 from threadhold.runner.errors import RunFailure
 from threadhold.runner.identity import RunIdentity
 from threadhold.runner.memory import bindings_of
@@ -24,6 +24,8 @@ SPEC: Final = DurabilityEngineSpec(
     engine_name="threadhold", durable_unit_noun="executor", durable_container_noun="run"
 )
 MOMENT: Final = timedelta(milliseconds=1)
+LEARNED: Final = Learned()
+"""The secrets of all calls of this process: what one was given, a later one may find and return."""
 
 
 class ExecutorContext(DurableRunContext[Any]):
@@ -40,7 +42,7 @@ async def called(app: Threadhold, call: RemoteCall) -> RemoteEnd:
     left = min(TIMEOUT_MAX, max(MOMENT, timedelta(seconds=call.left_s)))
     binding = replace(hosted.tools.get(call.tool, DEFAULT), timeout=left)
     identity = _identity(call)
-    with Secrets(hosted.credentials, identity) as secrets:
+    with Secrets(hosted.credentials, identity, learned=LEARNED) as secrets:
         carried = await carried_out(lambda: _call(hosted, call, identity), binding=binding, secrets=secrets)
         return end_of(carried)
 

@@ -54,9 +54,9 @@ class Resolving(Sharing):
         found, seq = await self._threads.resolve(
             canonical(thread, "thread") if thread else self._threads.new_thread_id(by=by, key=None),
             agent=agent,
-            participants=_names(participants, "participants"),
+            participants=checked_names(participants, "participants"),
             memory=checked_memory(memory),
-            state_refs=_names(state_refs, "state_refs"),
+            state_refs=checked_names(state_refs, "state_refs"),
             status=status,
             by=by,
         )
@@ -76,7 +76,12 @@ def checked_memory(memory: Sequence[MemoryBinding]) -> tuple[MemoryBinding, ...]
     return tuple(memory)
 
 
-def _names(names: Sequence[str], field: str) -> list[str]:
+def checked_names(names: Sequence[str], field: str) -> list[str]:
+    """Return names if they may be kept.
+
+    Raises:
+        InvalidInput: one of them is not 1 to 200 printable characters, or there are more than 100.
+    """
     return [checked_id(name, field) for name in _few(names, field)]
 
 

@@ -5,7 +5,7 @@ their results. Instructions are not; pictures and files count as a fixed number 
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -29,6 +29,8 @@ FILE_CHARS: Final = 4_000
 """What a picture, a file or anything else that is not text counts."""
 CUT_KEY: Final = "cut"
 """Under this name stands the beginning of arguments that are too long and have no long text to be cut."""
+OLD_RETRY: Final = "retry-prompt"
+"""The kind of a part that the library has given up; one may still be in the hands of an application."""
 STANDING: Final = frozenset(
     {
         "instruction-baseline",
@@ -41,9 +43,9 @@ STANDING: Final = frozenset(
 """The kinds of parts that say how the agent stands, not what was said."""
 
 
-def chars_of(message: ModelMessage) -> int:
-    """Return how many characters a message counts."""
-    return sum(_chars(part) for part in message.parts)
+def chars_of(message: ModelMessage, size: Callable[[str], int] = len) -> int:
+    """Return how many characters a message counts, or whatever `size` counts of a text."""
+    return sum(_chars(part, size) for part in message.parts)
 
 
 def shortened(messages: Sequence[ModelMessage], *, chars: int) -> tuple[list[ModelMessage], int]:
@@ -51,7 +53,7 @@ def shortened(messages: Sequence[ModelMessage], *, chars: int) -> tuple[list[Mod
 
     All texts that are too long are cut to the same length. A thought cannot be cut: one that is too long is left out.
     """
-    sizes = [[_chars(part) if _is_text(part) else 0 for part in message.parts] for message in messages]
+    sizes = [[_text_chars(part) for part in message.parts] for message in messages]
     fixed = sum(map(chars_of, messages)) - sum(map(sum, sizes))
     # However many pictures there are, something is said beside them.
     level = _level([size for each in sizes for size in each], max(chars - fixed, chars // 4))
@@ -73,30 +75,34 @@ def cut_text(text: str, limit: int) -> str:
     return head + note if limit > 2 * len(note) else head
 
 
-def _chars(part: Any) -> int:
+def _chars(part: Any, size: Callable[[str], int] = len) -> int:
     match part:
         case SystemPromptPart():
             return 0
         case UserPromptPart():
-            return len(part.content) if isinstance(part.content, str) else sum(map(_item_chars, part.content))
+            if isinstance(part.content, str):
+                return size(part.content)
+            return sum(_item_chars(item, size) for item in part.content)
         case TextPart() | ThinkingPart():
-            return len(part.content)
+            return size(part.content)
         case BaseToolCallPart():
-            return len(part.args if isinstance(part.args, str) else part.args_as_json_str())
+            return size(part.args if isinstance(part.args, str) else part.args_as_json_str())
         case BaseToolReturnPart():
-            return len(_returned(part)) + FILE_CHARS * len(part.files)
+            return size(_returned(part)) + FILE_CHARS * len(part.files)
         case RetryFeedbackPart():
-            return len(str(part.content))
+            return size(str(part.content))
+        case _ if part.part_kind == OLD_RETRY:
+            return size(str(part.content))
         case _:
             return 0 if part.part_kind in STANDING else FILE_CHARS
 
 
-def _item_chars(item: Any) -> int:
+def _item_chars(item: Any, size: Callable[[str], int]) -> int:
     match item:
         case str():
-            return len(item)
+            return size(item)
         case TextContent():
-            return len(item.content)
+            return size(item.content)
         case CachePoint():
             return 0
         case _:
@@ -107,20 +113,29 @@ def _returned(part: BaseToolReturnPart[Any]) -> str:
     return part.model_response_str(wrap_if_error=False)
 
 
-def _is_text(part: Any) -> bool:
-    """Tell whether a part can be cut, or left out."""
+def _text_chars(part: Any) -> int:
+    """Return how many characters of a part can be cut, or left out."""
     match part:
         case TextPart() | ThinkingPart():
-            return True
+            return _chars(part)
         case UserPromptPart():
-            return isinstance(part.content, str)
+            return sum(map(len, _said(part)))
         case RetryFeedbackPart():
-            return isinstance(part.content, str)
+            return _chars(part) if isinstance(part.content, str) else 0
         case ToolReturnPart():
             # Those of the library's own kinds have contents of their own kinds.
-            return type(part) is ToolReturnPart and not part.files
+            return len(_returned(part)) if type(part) is ToolReturnPart else 0
+        case _ if part.part_kind == OLD_RETRY:
+            return _chars(part)
         case _:
-            return type(part) is ToolCallPart
+            return _chars(part) if type(part) is ToolCallPart else 0
+
+
+def _said(part: UserPromptPart) -> list[str]:
+    """Return the texts of what somebody said."""
+    items = [part.content] if isinstance(part.content, str) else part.content
+    texts = [item.content if isinstance(item, TextContent) else item for item in items]
+    return [text for text in texts if isinstance(text, str)]
 
 
 def _level(sizes: Sequence[int], budget: int) -> int:
@@ -149,12 +164,40 @@ def _cut(part: Any, level: int) -> Any:
     match part:
         case ThinkingPart():
             return None
+        case UserPromptPart() if not isinstance(part.content, str):
+            return replace(part, content=_cut_items(part, level))
         case ToolCallPart():
             return replace(part, args=_cut_args(part.args_as_dict(), level))
         case ToolReturnPart():
-            return replace(part, content=cut_text(_returned(part), level))
+            text = cut_text(_returned(part), level)
+            return replace(part, content=[text, *part.files] if part.files else text)
+        case _ if part.part_kind == OLD_RETRY:
+            # To make one in any other way warns.
+            old: Any = object.__new__(type(part))
+            vars(old).update(vars(part), content=cut_text(str(part.content), level))
+            return old
         case _:
             return replace(part, content=cut_text(part.content, level))
+
+
+def _cut_items(part: UserPromptPart, limit: int) -> list[Any]:
+    """Return what somebody said with its texts cut; if that is not enough, the beginning of all of them as one."""
+    texts = _said(part)
+    each = _level(list(map(len, texts)), limit)
+    if sum(min(each, len(text)) for text in texts) > limit:
+        files = [item for item in part.content if not isinstance(item, str | TextContent)]
+        return [cut_text("\n".join(texts), limit), *files]
+    return [_cut_item(item, each) for item in part.content]
+
+
+def _cut_item(item: Any, limit: int) -> Any:
+    match item:
+        case str():
+            return cut_text(item, limit)
+        case TextContent():
+            return replace(item, content=cut_text(item.content, limit))
+        case _:
+            return item
 
 
 def _cut_args(args: Mapping[str, Any], limit: int) -> dict[str, Any]:

@@ -53,7 +53,9 @@ class PostgresRemote:
 
     async def give_up(self, start: Start, id: str, *, running: bool) -> tuple[RemoteEnd | None, str | None]:
         """Give a call up, with `running` also one that was taken; return how it had come out, and who has taken it."""
-        row = await self._database.row("remote_give_up", UUID(id), UUID(start.claim_id), running)
+        row = await self._database.row(
+            "remote_give_up", UUID(start.thread), UUID(id), UUID(start.claim_id), running
+        )
         return _end_of(row), row["executor"]
 
 

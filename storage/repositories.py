@@ -22,6 +22,7 @@ from threadhold.runner.errors import (
 )
 from threadhold.runner.machine import FailReason, InvalidTransition, RunStatus, is_final
 from threadhold.runner.memory import MemoryBinding, binding_data
+from threadhold.runner.principals import checked_id
 from threadhold.runner.records import REFS_MAX, Nudge, Principal, ThreadStatus
 from threadhold.runner.repositories.errors import OtherProgram, RunChanged, RunExists, UnknownRun
 from threadhold.runner.repositories.models import (
@@ -34,6 +35,7 @@ from threadhold.runner.repositories.models import (
     body_of,
     revised,
 )
+from threadhold.runner.resolving import checked_memory, checked_names
 from threadhold.storage.encoding import asked_of, json_of
 from threadhold.storage.ids import as_uuid, new_id
 from threadhold.storage.pool import Database
@@ -102,14 +104,19 @@ def _terms(asked: PendingRequest) -> Terms:
         raise InvalidInput(str(error), field="pending_request") from None
 
 
+def _program(agent: str, version: str | None, deployment: str | None) -> dict[str, str | None]:
+    """Return whose run or thread it is, in names that may be kept."""
+    refs = {"version": version, "deployment": deployment}
+    named = {key: ref if ref is None else checked_id(ref, f"{key}_ref") for key, ref in refs.items()}
+    return {"agent": checked_id(agent, "agent"), **named}
+
+
 def _told(run: Run) -> dict[str, Any]:
     """Return what a write says of a run beside its body."""
     reason, error = _failed(run)
     return {
         "claim": run.claim_id,
-        "agent": run.agent,
-        "version": run.graph_version_ref,
-        "deployment": run.deployment_ref,
+        **_program(run.agent, run.graph_version_ref, run.deployment_ref),
         "parent": None if run.parent_run_id is None else str(as_uuid(run.parent_run_id, "run")),
         "reason": reason,
         "error": error,
@@ -273,14 +280,12 @@ class PostgresRepository:
         run = None if run_id is None else str(as_uuid(run_id, "run"))
         thread = as_uuid(thread_id or run or str(new_id()), "thread")
         ask = {
-            "agent": agent,
-            "version": graph_version_ref,
-            "deployment": deployment_ref,
+            **_program(agent, graph_version_ref, deployment_ref),
             "run": run,
-            "participants": list(participating_agent_refs),
-            "states": list(state_snapshot_refs),
-            "checkpoints": list(checkpoint_refs),
-            "memory": binding_data(memory_bindings),
+            "participants": checked_names(participating_agent_refs, "participating_agent_refs"),
+            "states": checked_names(state_snapshot_refs, "state_snapshot_refs"),
+            "checkpoints": checked_names(checkpoint_refs, "checkpoint_refs"),
+            "memory": binding_data(checked_memory(memory_bindings)),
             "status": status,
         }
         row = await self._database.row("resolve_thread", *self._who(), thread, json_of(ask), REFS_MAX)

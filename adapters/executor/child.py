@@ -1,16 +1,15 @@
 """A process that carries out calls for the executor that started it, one at a time, and dies with it.
 
-Started as `python -m threadhold.adapters.executor.child`, with a socket and nothing else.
+Its guard starts it, with a socket and nothing else.
 """
 
 import asyncio
 import os
-import signal
 import socket
 import sys
 from dataclasses import asdict
 from threading import Thread
-from typing import Any, NoReturn
+from typing import Any
 
 from threadhold.adapters.cli.failure import CliError
 from threadhold.adapters.cli.target import load_app
@@ -21,13 +20,6 @@ from threadhold.runner.app import Threadhold
 from threadhold.runner.credentials import PROCESS
 from threadhold.runner.remote_records import RemoteCall, RemoteEnd
 from threadhold.runner.remote_tool import called
-
-
-def die() -> NoReturn:
-    """Die, with everything that tools have started here."""
-    if os.getpgrp() == os.getpid():
-        os.killpg(os.getpid(), signal.SIGKILL)
-    os._exit(1)
 
 
 class Line:
@@ -43,14 +35,15 @@ class Line:
         """Return what it says next."""
         return await self._heard.get()
 
-    def say(self, value: Any) -> None:
-        """Answer; it reads at once."""
-        self._connection.sendall(packed(value))
+    def say(self, answer: bytes) -> None:
+        """Answer with a packed value; it reads at once."""
+        self._connection.sendall(answer)
 
     def _hear(self) -> None:
         while (value := taken(self._connection)) is not None:
             self._loop.call_soon_threadsafe(self._heard.put_nowait, value)
-        die()
+        # The guard ends what is left.
+        os._exit(1)
 
 
 async def serve(connection: socket.socket) -> None:
@@ -59,42 +52,38 @@ async def serve(connection: socket.socket) -> None:
     try:
         app = load_app(await line.next())
     except CliError as error:
-        line.say({"failed": str(error)})
+        line.say(packed({"failed": str(error)}))
         return
-    line.say({"ready": True})
+    line.say(packed({"ready": True}))
     while True:
-        line.say(asdict(await _carried_out(app, await line.next())))
+        line.say(await _answer(app, await line.next()))
 
 
-async def _carried_out(app: Threadhold, order: dict[str, Any]) -> RemoteEnd:
+async def _answer(app: Threadhold, order: dict[str, Any]) -> bytes:
+    """Carry out a call and return how that came out, packed."""
     call = RemoteCall(**{**order, "roles": frozenset(order["roles"])})
     try:
-        return await called(app, call)
+        return _packed(await called(app, call))
     except asyncio.CancelledError:
         told = {
             "message": "the tool let a cancellation slip",
             "type": "CancelledError",
             "reason": "cancelled",
         }
-        return RemoteEnd(outcome="error", result=told)
     except Exception as error:
         # What is not a tool's own doing: the agent is not in this app, or the result cannot be told.
         told = {"message": str(error), "type": type(error).__name__, "reason": "executor"}
-        return RemoteEnd(outcome="error", result=told)
+    return _packed(RemoteEnd(outcome="error", result=told))
 
 
-def main() -> None:
-    """Serve on the socket that was passed; signals are for the executor."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
+def _packed(end: RemoteEnd) -> bytes:
+    return packed(asdict(end))
+
+
+def carry_out(connection: socket.socket) -> None:
+    """Carry out the calls that come over this socket."""
     configure_logs()
     # Whatever a tool prints goes where the log goes.
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    connection = socket.socket(fileno=int(sys.argv[1]))
-    connection.set_inheritable(False)
     with scrubbed_output(PROCESS):
         asyncio.run(serve(connection))
-
-
-if __name__ == "__main__":
-    main()

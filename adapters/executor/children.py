@@ -23,6 +23,8 @@ log = structlog.get_logger(__name__)
 
 # A call whose time is over is first asked to end, and gets so many seconds to clean up after itself.
 LETTING_GO_S: Final = 1.5
+# A guard that takes longer than this to kill its child is killed, with the group that it leads.
+GUARD_S: Final = 10.0
 START_AGAIN_S: Final = 1.0
 START_AGAIN_S_MAX: Final = 30.0
 
@@ -40,7 +42,7 @@ class Child:
     """One process.
 
     Args:
-        process: it leads a group of its own.
+        process: its guard, which leads a group of its own.
         reader, writer: the line to it.
     """
 
@@ -62,7 +64,7 @@ class Child:
         try:
             with theirs:
                 process = await asyncio.create_subprocess_exec(
-                    *(sys.executable, "-P", "-m", "threadhold.adapters.executor.child", str(theirs.fileno())),
+                    *(sys.executable, "-P", "-m", "threadhold.adapters.executor.guard", str(theirs.fileno())),
                     stdin=asyncio.subprocess.DEVNULL,
                     pass_fds=[theirs.fileno()],
                     start_new_session=True,
@@ -98,11 +100,15 @@ class Child:
             return None
 
     async def kill(self) -> None:
-        """Kill it and what it has started, and return when it is gone."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._writer.close()
-        await self._process.wait()
+        """Have its guard kill it and what it has started, and return when it is gone."""
+        self._writer.transport.abort()
+        try:
+            async with asyncio.timeout(GUARD_S):
+                await self._process.wait()
+        except TimeoutError:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            await self._process.wait()
 
 
 class Children:

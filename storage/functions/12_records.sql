@@ -32,14 +32,21 @@ LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
                AND (x.graph_version <> p_version OR x.deployment <> p_deployment))
 $$;
 
+-- What only grows is kept as its newest thousand.
+CREATE OR REPLACE FUNCTION _newest(p_refs text[]) RETURNS text[] LANGUAGE sql IMMUTABLE AS $$
+    SELECT p_refs[greatest(1, cardinality(p_refs) - 999):]
+$$;
+
 CREATE OR REPLACE FUNCTION _note_program(p_thread uuid, p_version text, p_deployment text, p_refs text[]) RETURNS void
 LANGUAGE sql VOLATILE SET search_path FROM CURRENT AS $$
     INSERT INTO thread_records AS x (thread_id, graph_version, deployment, checkpoint_refs)
     VALUES (p_thread, p_version, p_deployment, _unknown(p_refs, '{}'))
     ON CONFLICT (thread_id) DO UPDATE SET graph_version = coalesce(x.graph_version, p_version),
-           deployment = coalesce(x.deployment, p_deployment), checkpoint_refs = x.checkpoint_refs || _unknown(p_refs, x.checkpoint_refs)
+           deployment = coalesce(x.deployment, p_deployment),
+           checkpoint_refs = _newest(x.checkpoint_refs || _unknown(p_refs, x.checkpoint_refs))
      WHERE (x.graph_version, x.deployment, x.checkpoint_refs) IS DISTINCT FROM
-           (coalesce(x.graph_version, p_version), coalesce(x.deployment, p_deployment), x.checkpoint_refs || _unknown(p_refs, x.checkpoint_refs));
+           (coalesce(x.graph_version, p_version), coalesce(x.deployment, p_deployment),
+            _newest(x.checkpoint_refs || _unknown(p_refs, x.checkpoint_refs)));
 $$;
 
 -- Whether a record may be written that is there. outcome: ok | changed | ended | invalid | fenced | decide_first |
@@ -111,7 +118,7 @@ BEGIN
     SELECT * INTO t FROM threads WHERE id = thread FOR NO KEY UPDATE;
     IF t.id IS NULL AND v_new THEN
         -- What can be refused is refused before a thread is made.
-        outcome := _may_record(p_workspace, p_to, (p_how ->> 'parent')::uuid);
+        outcome := _may_record(p_workspace, p_principal, p_roles, p_to, (p_how ->> 'parent')::uuid);
         IF outcome <> 'ok' THEN RETURN; END IF;
         PERFORM _record_thread(p_workspace, p_principal, thread, p_how ->> 'agent');
         SELECT * INTO t FROM threads WHERE id = thread FOR NO KEY UPDATE;
@@ -126,7 +133,7 @@ BEGIN
         outcome := 'mismatch'; RETURN;
     END IF;
     IF r.id IS NULL THEN
-        outcome := _may_record(p_workspace, p_to, (p_how ->> 'parent')::uuid);
+        outcome := _may_record(p_workspace, p_principal, p_roles, p_to, (p_how ->> 'parent')::uuid);
         IF outcome <> 'ok' THEN RETURN; END IF;
         IF t.status = 'archived' THEN outcome := 'thread_archived'; RETURN; END IF;
         PERFORM _take_over(t.id, p_new_run);
@@ -156,13 +163,16 @@ BEGIN
     outcome := 'ok';
 END $$;
 
--- Whether a run may be recorded that is not there: it is as if it had been pending. outcome: ok | invalid | no_parent
-CREATE OR REPLACE FUNCTION _may_record(p_workspace text, p_to text, p_parent uuid) RETURNS text
+-- Whether a run may be recorded that is not there: it is as if it had been pending. Its parent is one that may be seen.
+-- outcome: ok | invalid | no_parent
+CREATE OR REPLACE FUNCTION _may_record(p_workspace text, p_principal text, p_roles text[], p_to text, p_parent uuid) RETURNS text
 LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
     SELECT CASE WHEN p_to <> 'pending' AND NOT EXISTS (SELECT 1 FROM run_transitions s WHERE s.before = 'pending' AND s.after = p_to)
                 THEN 'invalid'
-                WHEN p_parent IS NOT NULL AND NOT EXISTS (SELECT 1 FROM runs r JOIN threads t ON t.id = r.thread_id
-                                                           WHERE r.id = p_parent AND t.workspace = p_workspace) THEN 'no_parent'
+                WHEN p_parent IS NOT NULL AND NOT EXISTS (
+                     SELECT 1 FROM runs r JOIN threads t ON t.id = r.thread_id WHERE r.id = p_parent
+                        AND t.workspace = p_workspace AND _access(t.id, t.owner, p_principal, p_roles) IS NOT NULL)
+                THEN 'no_parent'
                 ELSE 'ok' END
 $$;
 
@@ -172,9 +182,9 @@ CREATE OR REPLACE FUNCTION _thread_record(p_thread uuid) RETURNS jsonb LANGUAGE 
         'thread_id', t.id, 'workspace', t.workspace, 'agent', t.agent, 'status', t.status,
         'graph_version_ref', x.graph_version, 'deployment_ref', x.deployment, 'participating_agent_refs', to_jsonb(array_prepend(t.agent, t.participants)),
         'state_snapshot_refs', to_jsonb(t.state_refs), 'memory_bindings', t.memory,
-        'checkpoint_refs', to_jsonb(coalesce(x.checkpoint_refs, '{}')) || (
-            SELECT coalesce(jsonb_agg(c.id ORDER BY c.n), '[]') FROM (
-                SELECT k.id, k.n FROM record_checkpoints k WHERE k.thread_id = t.id ORDER BY k.n DESC LIMIT 1000) c),
+        'checkpoint_refs', to_jsonb(_newest(coalesce(x.checkpoint_refs, '{}') || ARRAY(
+            SELECT c.id::text FROM (
+                SELECT k.id, k.n FROM record_checkpoints k WHERE k.thread_id = t.id ORDER BY k.n DESC LIMIT 1000) c ORDER BY c.n))),
         'run_ids', (SELECT coalesce(jsonb_agg(r.id ORDER BY r.run_no), '[]') FROM (
                 SELECT k.id, k.run_no FROM runs k WHERE k.thread_id = t.id ORDER BY k.run_no DESC LIMIT 1000) r),
         'active_run_id', t.current_run,

@@ -73,12 +73,21 @@ BEGIN
 END $$;
 
 -- Give a call up, for whoever asked for it; if it has ended by then, that stands. One that was taken only with p_running.
--- `was`: queued | running | done | failed | given_up | NULL (nobody has asked for it)
-CREATE OR REPLACE FUNCTION remote_give_up_v1(p_id uuid, p_claim uuid, p_running boolean,
+-- One that is not there, as its asking is still under way, is given up here: the asking comes too late then.
+-- `was`: queued | running | done | failed | given_up | NULL (nobody had asked for it)
+CREATE OR REPLACE FUNCTION remote_give_up_v1(p_thread uuid, p_id uuid, p_claim uuid, p_running boolean,
                                              OUT was text, OUT outcome text, OUT result json, OUT executor text)
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE c remote_calls;
 BEGIN
+    -- This waits for an asking that has not committed. Without the claim there is nothing to do: nobody can ask any more.
+    INSERT INTO remote_calls (id, workspace, thread_id, run_id, attempt, claim_id, fence, asked_by, call_id, agent, tool, queue,
+                              deadline, status, ended_at)
+    SELECT p_id, t.workspace, t.id, r.id, r.attempt, p_claim, t.fence, '', '', r.agent, '', '', clock_timestamp(), 'given_up',
+           clock_timestamp()
+      FROM runs r JOIN threads t ON t.current_run = r.id WHERE t.id = p_thread AND t.claim_id = p_claim
+    ON CONFLICT (id) DO NOTHING;
+    IF FOUND THEN RETURN; END IF;
     SELECT * INTO c FROM remote_calls WHERE id = p_id AND claim_id = p_claim FOR NO KEY UPDATE;
     was := c.status; outcome := c.outcome; result := c.result; executor := c.executor;
     IF c.status = 'queued' OR c.status = 'running' AND p_running THEN
@@ -105,7 +114,8 @@ LANGUAGE sql VOLATILE SET search_path FROM CURRENT AS $$
        AND p_silent IS NOT NULL
 $$;
 
--- End the calls of all queues that nobody waits for any more, and those whose executor has long been gone.
+-- End the calls of all queues that nobody waits for any more, and those whose executor has long been gone; forget those
+-- that have ended long ago: facts and the history say how they came out.
 CREATE OR REPLACE FUNCTION remote_tidy_v1(p_silent interval) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
@@ -115,4 +125,7 @@ BEGIN
        AND x.status = 'queued';
     PERFORM _remote_lose(ARRAY(SELECT c.id FROM remote_calls c WHERE c.status = 'running'
                                 FOR NO KEY UPDATE SKIP LOCKED), p_silent);
+    DELETE FROM remote_calls x
+     WHERE x.id IN (SELECT c.id FROM remote_calls c WHERE c.ended_at < clock_timestamp() - interval '1 day'
+                     LIMIT 10000 FOR UPDATE SKIP LOCKED);
 END $$;

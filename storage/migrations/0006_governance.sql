@@ -119,6 +119,7 @@ CREATE TABLE remote_calls (
     CHECK (status <> 'queued' OR executor IS NULL),
     CHECK (status NOT IN ('running', 'done', 'failed') OR executor IS NOT NULL)
 );
+CREATE INDEX remote_calls_ended ON remote_calls (ended_at) WHERE ended_at IS NOT NULL;
 CREATE INDEX remote_calls_queued ON remote_calls (queue, created_at, id) WHERE status = 'queued';
 CREATE INDEX remote_calls_running ON remote_calls (queue) WHERE status = 'running';
 CREATE INDEX remote_calls_of_run ON remote_calls (run_id, created_at);

@@ -16,7 +16,7 @@ SELECT {schema}.remote_finish_v1($1, $2, $3, $4);
 
 -- name: remote_give_up
 -- Give a call up, unless it has ended.
-SELECT * FROM {schema}.remote_give_up_v1($1, $2, $3);
+SELECT * FROM {schema}.remote_give_up_v1($1, $2, $3, $4);
 
 -- name: remote_ended
 -- Which of these calls have ended, and how.

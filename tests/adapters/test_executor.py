@@ -1,13 +1,16 @@
 """What an executor takes, keeps, kills and tells, over a store and carriers that the test plays."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from tests.support.waiting import until
+from threadhold.adapters.executor import child
 from threadhold.adapters.executor import executor as executing
 from threadhold.adapters.executor.executor import MUTE_S, Executor
 from threadhold.runner.errors import Unavailable
@@ -250,3 +253,14 @@ async def test_one_that_cannot_say_that_it_lives_takes_nothing(desk: Desk) -> No
     await desk.sees(lambda: "a" in desk.carriers.ends)
     desk.carriers.ends["a"].set_result(OK)
     await desk.sees(lambda: desk.store.finished == {"a": OK})
+
+
+async def test_a_child_says_that_it_cannot_say_how_a_call_came_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def called(app: object, call: RemoteCall) -> RemoteEnd:
+        return RemoteEnd(outcome="ok", result={"value": {1, 2}})
+
+    monkeypatch.setattr(child, "called", called)
+    order = asdict(a_call("a")) | {"roles": []}
+    app: Any = None
+    answer = json.loads((await child._answer(app, order))[4:])
+    assert (answer["outcome"], answer["result"]["type"]) == ("error", "TypeError")

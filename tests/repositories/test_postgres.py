@@ -14,6 +14,7 @@ from threadhold.claims import Claim
 from threadhold.runner.decisions import Decision
 from threadhold.runner.errors import ClaimLost, DecideFirst, Forbidden, InvalidInput, ThreadBusy
 from threadhold.runner.machine import InvalidTransition, RunStatus
+from threadhold.runner.memory import MemoryBinding
 from threadhold.runner.records import REFS_MAX, Nudge, Principal
 from threadhold.runner.repositories import (
     OtherProgram,
@@ -22,6 +23,7 @@ from threadhold.runner.repositories import (
     RunExists,
     RunFailureState,
     RunHistoryEntry,
+    UnknownRun,
 )
 from threadhold.storage.pool import Database
 from threadhold.storage.repositories import RECORD_BYTES_MAX, PostgresRepository
@@ -229,6 +231,40 @@ async def test_what_is_added_to_a_thread_is_on_its_log(desk: Desk, house: House)
             await house.store.resolve(thread.thread_id, agent="a", **refs)
     shown = await desk.threads.get(thread.thread_id, by=ME)
     assert (shown.participants, shown.agent) == (("a", "b"), "a")
+
+
+@pytest.mark.parametrize("word", ["x" * 201, "a\x00b", ""])
+async def test_names_are_words(house: House, word: str) -> None:
+    for name in ("agent", "graph_version_ref", "deployment_ref"):
+        with pytest.raises(InvalidInput):
+            await house.store.create(new(**{name: word}))
+    for many in ("participating_agent_refs", "state_snapshot_refs", "checkpoint_refs"):
+        refs: Any = {many: [word]}
+        with pytest.raises(InvalidInput):
+            await house.store.resolve(None, agent="a", **refs)
+    with pytest.raises(InvalidInput):
+        await house.store.resolve(None, agent="a", memory_bindings=[MemoryBinding("c", word, "s")])
+    assert await house.store.list_runs() == []
+
+
+async def test_of_checkpoints_the_newest_thousand_are_kept(house: House) -> None:
+    run = await house.store.create(new())
+    for round in range(11):
+        refs = [f"{round}-{n}" for n in range(REFS_MAX)]
+        await house.store.resolve(run.thread_id, agent="a", checkpoint_refs=refs)
+    thread = await house.store.resolve(run.thread_id, agent="a")
+    assert len(thread.checkpoint_refs) == 1000
+    assert (thread.checkpoint_refs[-1], thread.checkpoint_refs[0]) == (run.checkpoint_id, "1-1")
+
+
+async def test_a_parent_is_a_run_that_may_be_seen(desk: Desk, house: House) -> None:
+    run = await house.store.create(new())
+    friend = House(house.database, FRIEND).store
+    with pytest.raises(UnknownRun):
+        await friend.create(new(parent_run_id=run.run_id))
+    await desk.threads.set_member(run.thread_id, FRIEND.id, "read", by=ME)
+    child = await friend.create(new(parent_run_id=run.run_id))
+    assert child.parent_run_id == run.run_id
 
 
 async def test_a_new_record_takes_over_what_has_lapsed(desk: Desk, house: House) -> None:

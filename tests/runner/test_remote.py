@@ -7,16 +7,22 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from pydantic_ai import Agent
+from pydantic_ai import Agent, ModelRetry, RunContext
+from pydantic_ai.durable_exec import DurableRunContext
 from pydantic_ai.models.test import TestModel
+from pydantic_ai.usage import RunUsage
 
 from tests.support.waiting import until
-from threadhold.runner.carrying import CarriedElsewhere
+from threadhold import Binding, Hosted, Threadhold, credential
+from threadhold.runner import remote_tool
+from threadhold.runner.carrying import Carried, CarriedElsewhere
+from threadhold.runner.credentials import Learned, Secrets
 from threadhold.runner.delegation import delegate
 from threadhold.runner.errors import ClaimLost, RunFailure, Unavailable
 from threadhold.runner.records import Start
-from threadhold.runner.remote import OUTAGE_S, SILENT, Remote
-from threadhold.runner.remote_records import RemoteAsk, RemoteEnd
+from threadhold.runner.remote import OUTAGE_S, SILENT, Remote, RemoteTools
+from threadhold.runner.remote_records import RemoteAsk, RemoteCall, RemoteEnd, end_of
+from threadhold.runner.returned import RETURNED_CHARS_MAX
 from threadhold.runner.within import APART
 
 START: Any = Start(
@@ -35,6 +41,8 @@ START: Any = Start(
     inbox=(),
 )
 OK = RemoteEnd(outcome="ok", result={"tool_return": False, "value": 5})
+HUSH = "hush-4711-hush"
+CTX = RunContext(deps=None, model=TestModel(), usage=RunUsage(), tool_call_id="c1")
 
 
 @dataclass
@@ -225,3 +233,68 @@ async def test_an_executor_does_not_delegate_past_the_budget() -> None:
     finally:
         APART.reset(token)
     assert (await delegate(agent, "hello")).output is not None
+
+
+@dataclass
+class Quick(Store):
+    """Plays a database behind which every call ends at once."""
+
+    args: list[Any] = field(default_factory=list)
+
+    async def ask(self, start: Start, ask: RemoteAsk) -> None:
+        self.args.append(ask.args)
+        self.ends[ask.id] = OK
+
+
+async def test_what_is_secret_in_facts_is_not_asked_for_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("threadhold.runner.remote.LOOK_EVERY_S", 0.01)
+    store = Quick()
+    with Secrets({}, None) as secrets:
+        secrets.learn(HUSH)
+        tools = RemoteTools(Remote(store, Wires()), START, {})
+        assert await tools.call(Binding(executor="lab"), "add", {"with": [f"so {HUSH}"]}, CTX) == 5
+    assert store.args == [{"with": ["so [secret]"]}]
+
+
+async def test_a_secret_of_one_call_is_none_that_a_later_one_may_return(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    learned = Learned()
+    monkeypatch.setattr(remote_tool, "LEARNED", learned)
+    agent, session = Agent(TestModel()), list[str]()
+
+    @agent.tool_plain
+    def login() -> None:
+        session.append(credential())
+
+    @agent.tool_plain
+    def show() -> str:
+        return f"logged in with {session[0]}"
+
+    hosted = Hosted(
+        agent, credentials={"vault": lambda identity: HUSH}, tools={"login": Binding(credentials="vault")}
+    )
+    app = Threadhold(agents={"a": hosted})
+    try:
+        ends = [await remote_tool.called(app, a_call(tool)) for tool in ("login", "show")]
+    finally:
+        learned.let_go()
+    assert session == [HUSH]
+    assert [end.result["value"] for end in ends] == [None, "logged in with [secret]"]
+
+
+def a_call(tool: str) -> RemoteCall:
+    told = DurableRunContext.serialize_run_context(CTX)
+    words = dict.fromkeys(
+        ("id", "workspace", "principal", "thread", "run", "asked_by", "call_id", "agent"), "a"
+    )
+    context = {"run": told, "memory": []}
+    fields: dict[str, Any] = {**words, "tool": tool, "args": {}, "context": context, "left_s": 60.0}
+    return RemoteCall(**fields, roles=frozenset(), attempt=1, fence=1)
+
+
+def test_a_message_is_as_short_as_a_result() -> None:
+    retry = Carried(outcome="retry", raised=ModelRetry("x" * 3_000_000))
+    other = Carried(outcome="failed", type="ValueError", raised=ValueError("x" * 3_000_000))
+    for carried in (retry, other):
+        assert len(end_of(carried).result["message"]) == RETURNED_CHARS_MAX

@@ -8,12 +8,16 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic_ai import PydanticAIDeprecationWarning
 from pydantic_ai.messages import (
+    BinaryContent,
     ModelMessage,
     ModelRequest,
     ModelResponse,
     RetryFeedbackPart,
+    RetryPromptPart,
     SystemPromptPart,
+    TextContent,
     TextPart,
     ThinkingPart,
     ToolCallPart,
@@ -234,6 +238,32 @@ def test_a_huge_message_is_cut_where_it_is_shown() -> None:
     (made,) = [part for part in view.shown[1].parts if isinstance(part, ToolCallPart)]
     args = made.args_as_dict()
     assert (args["n"], args["text"][:3]) == (1, "yyy")
+
+
+def test_texts_beside_files_are_cut_and_the_files_stay() -> None:
+    picture = BinaryContent(data=b"abc", media_type="image/png")
+    told: list[Any] = ["start " + "x" * 50_000, picture, TextContent("y" * 50_000), *["z"] * 20]
+    history: History = [
+        ModelRequest(parts=[UserPromptPart(told)]),
+        says(call("c")),
+        returns(ToolReturnPart("t", ["r" * 50_000, picture], tool_call_id="c")),
+    ]
+    view = view_of(history, Window(chars=12_000), run=RUN)
+    assert (view.cut, view.chars <= 12_000, refusals(view.shown)) == (2, True, [])
+    (prompt,) = [part for part in view.shown[0].parts if isinstance(part, UserPromptPart)]
+    assert [type(item) for item in prompt.content] == [str, BinaryContent, TextContent, *[str] * 20]
+    assert str(prompt.content[0]).startswith("start x")
+    (returned,) = [part for part in view.shown[2].parts if isinstance(part, ToolReturnPart)]
+    assert returned.files == [picture]
+    many = [ModelRequest(parts=[UserPromptPart(["z"] * 5_000)])]
+    assert view_of(many, Window(chars=1_000), run=RUN).chars <= 1_000
+
+
+def test_a_part_that_the_library_has_given_up_is_cut_as_well() -> None:
+    with pytest.warns(PydanticAIDeprecationWarning, match="RetryPromptPart"):
+        old = RetryPromptPart("x" * 50_000)
+    view = view_of([asks("go"), says("no"), ModelRequest(parts=[old])], Window(chars=1_000), run=RUN)
+    assert (view.cut, view.chars <= 1_000) == (1, True)
 
 
 def test_what_is_left_of_a_text_says_something() -> None:

@@ -21,7 +21,7 @@ APPLIED: Final = {
     "migrations/0003_members.sql": "d2cf8eb58c166f3e92c95e7feb241ae740398c552678dc9a3b967d1f7d67d6ef",
     "migrations/0004_leftovers.sql": "3ec240c10cdac21631e8d734f82025e9926848790aebc6db26d81200ceacbb4f",
     "migrations/0005_executions.sql": "503184617662c61564c509261e752e12c4323907fc824c82024a573c3b50221d",
-    "migrations/0006_governance.sql": "e1be9cc590f79cfe7e12b7b03fc95beaccd95b1977665981ace9481bf404a616",
+    "migrations/0006_governance.sql": "2108ff305bb339bb86f48460c87f56e1c111d998a9283fbc579ca4bc1ae8f089",
 }
 
 

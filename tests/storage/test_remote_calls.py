@@ -9,6 +9,7 @@ import asyncpg
 import pytest
 
 from tests.storage.conftest import ME, W1, Desk
+from tests.support.waiting import until
 from threadhold.runner.errors import ClaimLost
 from threadhold.runner.records import Start
 from threadhold.runner.remote_records import LOST, RemoteAsk, RemoteEnd
@@ -179,6 +180,57 @@ async def test_a_call_that_was_given_up_ends_no_more(
     assert await executor.beat([running.id]) == ([running.id], False)
     assert not await executor.finish(running.id, OK)
     assert (await status(database, running.id))["status"] == "given_up"
+
+
+async def test_an_asking_that_comes_after_the_giving_up_is_in_vain(
+    database: Database, remote: PostgresRemote, start: Start
+) -> None:
+    executor, early, late = an_executor(database), an_ask(), an_ask()
+    assert await remote.give_up(start, early.id, running=False) == (None, None)
+    await remote.ask(start, early)
+    assert await executor.take(limit=1) == []
+    # One whose asking is under way is waited for.
+    asking: Any = await connect(database.url)
+    try:
+        async with asking.transaction():
+            await asking.execute(
+                "SELECT threadhold.remote_ask_v1($1::text::uuid, $2::text::uuid, $3::text::uuid, 'w', 'c', 't', 'lab',"
+                " '{}', '{}', interval '1 min')",
+                *(start.thread, start.claim_id, late.id),
+            )
+            giving_up = asyncio.create_task(remote.give_up(start, late.id, running=False))
+            await _until_somebody_waits(database)
+    finally:
+        await asking.close()
+    assert await giving_up == (None, None)
+    assert await executor.take(limit=1) == []
+    assert (await status(database, late.id))["status"] == "given_up"
+
+
+async def _until_somebody_waits(database: Database) -> None:
+    waiting: Any = await connect(database.url)
+    waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+    try:
+        await until(lambda: waiting.fetchval(waits))
+    finally:
+        await waiting.close()
+
+
+async def test_calls_that_ended_long_ago_are_forgotten(
+    database: Database, remote: PostgresRemote, start: Start
+) -> None:
+    executor, old, new, queued = an_executor(database), an_ask(), an_ask(), an_ask()
+    for ask in (old, new):
+        await remote.ask(start, ask)
+        await executor.take(limit=1)
+    await executor.finish(new.id, OK)
+    ended = "status = 'done', outcome = 'ok', ended_at = clock_timestamp() - interval '25 h'"
+    await alter(database, f"UPDATE threadhold.remote_calls SET {ended} WHERE id = $1::text::uuid", old.id)
+    await remote.ask(start, queued)
+    await executor.tidy(silent=timedelta(minutes=1))
+    assert await status(database, old.id) is None
+    assert (await status(database, new.id))["status"] == "done"
+    assert (await status(database, queued.id))["status"] == "queued"
 
 
 async def test_only_who_has_taken_a_call_ends_it_and_once(

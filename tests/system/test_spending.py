@@ -58,7 +58,7 @@ async def test_one_cap_holds_over_workers_agents_and_crashes(
                 workers[victim].kill()
                 workers.append(starter.start("worker", APP, "--name", f"worker{victim}b"))
             runs = await ended(client, [str(each.run) for each in sent])
-    assert {(run.status, run.reason) for run in runs} == {("failed", "budget_exhausted")}
+    assert [(run.status, run.reason, run.error) for run in runs if run.reason != "budget_exhausted"] == []
     row = await connection.fetchrow("SELECT * FROM spend WHERE scope = 'workspace'")
     calls = await connection.fetch("SELECT state, tokens, input_tokens, output_tokens FROM model_calls")
     lost = [call["tokens"] for call in calls if call["state"] == "lost"]
