@@ -77,7 +77,7 @@ def configure_logs(*, level: int = logging.INFO) -> None:
 
 def scrubbed(logger: Any, method: str, event: MutableMapping[str, Any]) -> dict[str, Any]:
     """Take secrets out of what is logged, whatever it is; a processor for structlog."""
-    return {key: PROCESS.value(_loggable(value)) for key, value in event.items()}
+    return {key: PROCESS.under(key, _loggable(value)) for key, value in event.items()}
 
 
 def _loggable(value: Any) -> Any:

@@ -97,7 +97,7 @@ class Admission:
             approved: whether people have approved it.
             approved_rule: the rule that they were asked by.
         """
-        found = evaluate(self._policy, self._ask(tool, _as_asked(args)))
+        found = evaluate(self._policy, self._ask(tool, as_asked(args)))
         given = normalized(args)
         verdict, text = found.verdict, found.reason
         if verdict == "escalate" and approved:
@@ -143,7 +143,7 @@ def normalized(args: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {"value": value}
 
 
-def _as_asked(args: Any) -> dict[str, Any]:
+def as_asked(args: Any) -> dict[str, Any]:
     """Return the arguments of a call in the one form in which rules see them: JSON values, but for numbers."""
     value = _plain(_ANY.dump_python(args, mode="python", fallback=str))
     return value if isinstance(value, dict) else {"value": value}

@@ -10,10 +10,10 @@ from pydantic_ai.exceptions import ApprovalRequired, ToolFailed
 from pydantic_ai.messages import ToolCallPart
 from pydantic_ai.output import OutputContext
 
-from threadhold.runner.admission import Admission, Ruling
+from threadhold.runner.admission import Admission, Ruling, as_asked
 from threadhold.runner.bindings import DEFAULT, Binding
 from threadhold.runner.budget import NoGrant
-from threadhold.runner.carrying import Carried, carried_out
+from threadhold.runner.carrying import Carried, carried_out, scrubbed
 from threadhold.runner.credentials import present_secrets
 from threadhold.runner.decisions import RULE_KEY
 from threadhold.runner.meter import ARGS_CHARS_MAX
@@ -143,10 +143,12 @@ class Calling:
             execute: what to do instead of `executed`.
         """
         call = output_context.tool_call
-        if call is None or not output_context.has_function or ctx.partial_output:
+        if not output_context.has_function or ctx.partial_output:
             return await handler(output)
+        if call is None:
+            return await scrubbed(lambda: handler(output), present_secrets())
         try:
-            ruling = await self.admitted(ctx, call, output)
+            ruling = await self.admitted(ctx, call, _named_args(call, output))
             return await (execute or self.executed)(call, output, handler, ruling)
         except (ApprovalRequired, ToolFailed) as refused:
             # An output function can neither fail nor wait; the model may find another way.
@@ -165,6 +167,15 @@ class Calling:
                 await self._start(call, ruling.granted(), called, grant=ruling.grant)
             except NoGrant:
                 await self._refuse(call, ruling)
+
+
+def _named_args(call: ToolCallPart, output: Any) -> Any:
+    """Return the arguments of an output function by their names; one that has one alone is given that without it."""
+    given = call.args_as_dict()
+    plain = as_asked(output)
+    if plain.keys() == given.keys():
+        return output
+    return {next(iter(given)): output} if len(given) == 1 else given
 
 
 def _named(call: ToolCallPart) -> dict[str, str]:

@@ -12,11 +12,12 @@ process does; the other one asks for the credentials.
 
 import asyncio
 import traceback
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import structlog
+from pydantic import ValidationError
 from pydantic_ai import ModelRetry
 from pydantic_ai.exceptions import (
     ApprovalRequired,
@@ -25,12 +26,17 @@ from pydantic_ai.exceptions import (
     ToolFailedError,
     ToolRetryError,
 )
+from pydantic_core import to_jsonable_python
 
 from threadhold.runner.bindings import Binding
+from threadhold.runner.budget import BudgetExhausted, PriceUnknown
 from threadhold.runner.credentials import Secrets, hide_credential
-from threadhold.runner.errors import Rejection, RunFailure
-from threadhold.runner.returned import cleaned
+from threadhold.runner.decisions import TERMS_KEY
+from threadhold.runner.errors import ClaimLost, Rejection, RunFailure
+from threadhold.runner.returned import RETURNED_CHARS_MAX, cleaned
 from threadhold.runner.scrubbing import Scrubber
+from threadhold.runner.shortening import cut_text
+from threadhold.runner.within import Interrupted
 
 log = structlog.get_logger(__name__)
 
@@ -96,6 +102,20 @@ async def carried_out(act: Callable[[], Awaitable[Any]], *, binding: Binding, se
     return _outcome(acting, secrets.scrubber)
 
 
+async def scrubbed(act: Callable[[], Awaitable[Any]], secrets: Secrets) -> Any:
+    """Return what a function returns that nobody has called as a tool; nothing that it returns or raises is secret."""
+    try:
+        result = await act()
+    except (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:
+        raised = failure_of(_common(error), secrets.scrubber).raised
+        if raised is None or raised is error:
+            raise
+        raise raised from None
+    return cleaned(result, secrets.scrubber)[0]
+
+
 async def _acting(act: Callable[[], Awaitable[Any]], binding: Binding, secrets: Secrets) -> Any:
     hide_credential()
     try:
@@ -137,11 +157,25 @@ def _dropped(acting: asyncio.Task[Any]) -> None:
 
 
 def _outcome(acting: asyncio.Task[Any], scrubber: Scrubber) -> Carried:
-    try:
-        result, plain = cleaned(acting.result(), scrubber)
-    except Exception as error:
-        return failure_of(error, scrubber)
-    return Carried(outcome="ok", result=result, plain=plain)
+    error = acting.exception()
+    if error is None:
+        try:
+            result, plain = cleaned(acting.result(), scrubber)
+        except Exception as unfit:
+            return failure_of(unfit, scrubber)
+        return Carried(outcome="ok", result=result, plain=plain)
+    if isinstance(error, KeyboardInterrupt):
+        raise error
+    return failure_of(_common(error), scrubber)
+
+
+def _common(error: BaseException) -> Exception:
+    """Return an error, or another one in place of one that nobody above expects of a tool."""
+    if isinstance(error, Exception):
+        return error
+    failure = RunFailure(str(error) or "the tool raised no common error", reason=type(error).__name__)
+    failure.__cause__ = error
+    return failure
 
 
 def failure_of(error: Exception, scrubber: Scrubber) -> Carried:
@@ -152,25 +186,85 @@ def failure_of(error: Exception, scrubber: Scrubber) -> Carried:
     if isinstance(error, CarriedElsewhere):
         return error.carried
     if isinstance(error, ApprovalRequired | CallDeferred):
-        error.metadata = scrubber.value(error.metadata)
+        told = dict(error.metadata or {})
+        # Who may answer is for us, and no part of what people are shown.
+        terms = {TERMS_KEY: told.pop(TERMS_KEY)} if TERMS_KEY in told else {}
+        error.metadata = scrubber.value(_jsonable(told)) | terms
         return Carried(outcome="deferred", raised=_alone(error))
-    trace = "".join(traceback.format_exception(error))
-    is_clean = scrubber.text(trace) == trace
-    text = scrubber.text(str(error))
-    said = text[:ERROR_CHARS_MAX]
+    if isinstance(error, BudgetExhausted | PriceUnknown | Interrupted | ClaimLost):
+        # Their texts are ours, and who raised them has to know them again.
+        return Carried(outcome="failed", error=str(error), type=type(error).__name__, raised=_alone(error))
+    is_clean = all(scrubber.text(text) == text for each in _chain(error) for text in _told(each))
+    text = scrubber.text(str(error) if is_clean else said(error))
+    short = text[:ERROR_CHARS_MAX]
+    shown = cut_text(text, RETURNED_CHARS_MAX)
+    is_fit = is_clean and shown == text
     match error:
         case Rejection():
-            return Carried(outcome="retry", error=said, raised=ModelRetry(text))
+            return Carried(outcome="retry", error=short, raised=ModelRetry(shown))
         case ModelRetry() | ToolRetryError():
-            return Carried(outcome="retry", error=said, raised=error if is_clean else ModelRetry(text))
+            return Carried(outcome="retry", error=short, raised=error if is_fit else ModelRetry(shown))
         case ToolFailed() | ToolFailedError():
-            return Carried(outcome="failed", error=said, raised=error if is_clean else ToolFailed(text))
+            return Carried(outcome="failed", error=short, raised=error if is_fit else ToolFailed(shown))
     kind = type(error).__name__
-    if is_clean:
-        return Carried(outcome="failed", error=said, type=kind, raised=error)
-    log.warning("tool_raised", type=kind, traceback=scrubber.text(trace)[-TRACEBACK_CHARS_MAX:])
+    if is_fit:
+        return Carried(outcome="failed", error=short, type=kind, raised=error)
+    log.warning("tool_raised", type=kind, traceback=traced(error, scrubber))
     reason = error.reason if isinstance(error, RunFailure) else kind
-    return Carried(outcome="failed", error=said, type=kind, raised=RunFailure(text, reason=reason))
+    return Carried(outcome="failed", error=short, type=kind, raised=RunFailure(shown, reason=reason))
+
+
+def _jsonable(metadata: dict[str, Any]) -> Any:
+    """Return metadata as JSON values, whatever a tool has put there: people are shown it, and it is stored."""
+    try:
+        return to_jsonable_python(metadata, serialize_unknown=True)
+    except ValueError:
+        return to_jsonable_python(metadata, serialize_unknown=True, bytes_mode="base64")
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """Return an error and all that is written with it: what led to it, and what it is a group of."""
+    seen: set[int] = set()
+    waiting: list[BaseException | None] = [error]
+    while waiting:
+        each = waiting.pop()
+        if each is None or id(each) in seen:
+            continue
+        seen.add(id(each))
+        yield each
+        waiting += [each.__cause__, None if each.__suppress_context__ else each.__context__]
+        if isinstance(each, BaseExceptionGroup):
+            waiting += each.exceptions
+
+
+def _told(error: BaseException) -> Iterator[str]:
+    """Return all that an error tells, uncut. What its frames show is no part of it: code may speak of secrets."""
+    yield said(error)
+    yield from map(str, getattr(error, "__notes__", ()))
+    if isinstance(error, ValidationError):
+        for each in error.errors(include_url=False, include_context=False):
+            yield repr(each["input"])
+
+
+def said(error: BaseException) -> str:
+    """Return what an error says, without the values that a validation was given: it tells pieces of them."""
+    if not isinstance(error, ValidationError):
+        return str(error)
+    every = error.errors(include_url=False, include_input=False, include_context=False)
+    lines = [
+        f"{'.'.join(map(str, each['loc'])) or '(all)'}: {each['msg']} [{each['type']}]" for each in every
+    ]
+    return "\n".join([f"{len(every)} validation errors for {error.title}", *lines])
+
+
+def traced(error: BaseException, scrubber: Scrubber) -> str:
+    """Return a traceback for the log; a validation anywhere in it says what was wrong, and not with what."""
+    if any(isinstance(each, ValidationError) for each in _chain(error)):
+        where = "".join(traceback.format_tb(error.__traceback__))
+        trace = where + "\n".join(f"{type(each).__name__}: {said(each)}" for each in _chain(error))
+    else:
+        trace = "".join(traceback.format_exception(error))
+    return scrubber.text(trace)[-TRACEBACK_CHARS_MAX:]
 
 
 def _alone(error: Exception) -> Exception:

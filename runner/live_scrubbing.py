@@ -18,7 +18,7 @@ from pydantic_ai.messages import (
 )
 
 from threadhold.runner.drafts import draft_data
-from threadhold.runner.scrubbing import MARKER, Scrubber, Stream
+from threadhold.runner.scrubbing import Scrubber, Stream
 
 SHOWN_CHARS_MAX: Final = 3
 """So much of what may begin a secret is shown at once: the end of many a word is the beginning of some key."""
@@ -153,7 +153,8 @@ class _Text:
 
     @property
     def waits(self) -> bool:
-        return len(self.stream.held) > SHOWN_CHARS_MAX
+        """Whether something is not shown yet that may begin a secret."""
+        return bool(self.pieces) and len(self.stream.held) > SHOWN_CHARS_MAX
 
     def show(self) -> None:
         """Put the clean text where the pieces were."""
@@ -176,14 +177,25 @@ class _Kind:
 
     def take(self, data: dict[str, Any]) -> list[dict[str, Any]]:
         own = self._keyed({key: item for key, item in data.items() if key not in ENVELOPE})
-        draft = own | {key: data[key] for key in ENVELOPE}
-        for path, holder, where in _places(draft, ()):
-            if path[0] not in ENVELOPE:
-                self._hear(path, holder, where)
+        draft = own | {key: data[key] for key in ENVELOPE} | {"name": self._scrubber.text(data["name"])}
+        places = [place for place in _places(draft, ()) if place[0][0] not in ENVELOPE]
+        shown = self._settled({path for path, _, _ in places})
+        for path, holder, where in places:
+            self._hear(path, holder, where)
         self._waiting.append(draft)
         if any(text.waits for text in self._texts.values()):
+            return shown
+        return shown + self._show()
+
+    def _settled(self, paths: set[tuple[Any, ...]]) -> list[dict[str, Any]]:
+        """Show the texts that the next event has not gone on with, and return the events that wait for nothing more."""
+        for path, text in self._texts.items():
+            if path not in paths:
+                text.show()
+        if any(text.pieces for text in self._texts.values()):
             return []
-        return self._show()
+        shown, self._waiting = self._waiting, []
+        return shown
 
     def end(self) -> list[dict[str, Any]]:
         for text in self._texts.values():
@@ -211,12 +223,10 @@ class _Kind:
             return {self._scrubber.text(key): self._under(key, item) for key, item in value.items()}
         if isinstance(value, list):
             return [self._keyed(item) for item in value]
-        return value
+        return value if isinstance(value, str) else self._scrubber.value(value)
 
     def _under(self, key: str, item: Any) -> Any:
-        if isinstance(item, str) and self._scrubber.names(key):
-            return MARKER
-        return self._keyed(item)
+        return self._keyed(self._scrubber.named(item) if self._scrubber.names(key) else item)
 
 
 def _places(value: Any, path: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], Any, Any]]:

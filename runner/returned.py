@@ -16,7 +16,6 @@ FILE_BYTES_MAX: Final = 8 * 1024 * 1024
 """How large a file in a result may be."""
 
 _ANY: Final[TypeAdapter[Any]] = TypeAdapter(Any)
-_SCALARS: Final = (int, float, type(None))
 
 
 def cleaned(result: Any, scrubber: Scrubber) -> tuple[Any, Any]:
@@ -80,13 +79,15 @@ class _Cleaner:
     def clean(self, value: Any) -> Any:
         """Return the value; the same object if it holds no secret."""
         match value:
-            case str() | bool():
+            case str() | bool() | int() | float():
                 clean = self._scrubber.value(value)
                 return value if clean == value else clean
             case BinaryContent():
                 return self._file(value)
             case FileUrl():
-                return self._with(value, url=value.url)
+                return self._with(
+                    value, url=value.url, vendor_metadata=value.vendor_metadata, _identifier=value._identifier
+                )
             case TextContent():
                 return self._with(value, content=value.content, metadata=value.metadata)
             case dict():
@@ -96,18 +97,15 @@ class _Cleaner:
             case list() | tuple():
                 items = [self.clean(item) for item in value]
                 return value if all(new is old for new, old in zip(items, value, strict=True)) else items
-            case _ if isinstance(value, _SCALARS):
-                return value
+            case None:
+                return None
             case _:
                 plain = _plain(value)
                 clean = self._scrubber.value(plain)
                 return value if clean == plain else clean
 
     def _under(self, key: Any, item: Any) -> Any:
-        if isinstance(key, str) and isinstance(item, str):
-            clean = next(iter(self._scrubber.value({key: item}).values()))
-            return item if clean == item else clean
-        return self.clean(item)
+        return self.clean(self._scrubber.named(item) if self._scrubber.names(key) else item)
 
     def _with(self, value: Any, **fields: Any) -> Any:
         changed = {name: new for name, old in fields.items() if (new := self.clean(old)) is not old}
@@ -123,6 +121,7 @@ class _Cleaner:
             return (
                 f"(a file of {len(value.data)} bytes was left out: more than {FILE_BYTES_MAX} are not shown)"
             )
+        value = self._with(value, vendor_metadata=value.vendor_metadata, _identifier=value._identifier)
         # Whatever it is, this reads each byte as a character, and what is replaced is ASCII.
         text = value.data.decode("latin-1")
         clean = self._scrubber.text(text)

@@ -5,16 +5,14 @@ one (`secret_patterns`). In a text the two are found apart, and whatever either 
 neither hides a part of what the other would find.
 """
 
-import base64
-import json
 import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any, Final, NamedTuple, Protocol
-from urllib.parse import quote, quote_plus
 
+from threadhold.runner.secret_forms import VALUE_CHARS_MIN, forms_of
 from threadhold.runner.secret_patterns import (
     BEGUN,
     END_MAX,
@@ -27,10 +25,8 @@ from threadhold.runner.secret_patterns import (
 )
 
 MARKER: Final = "[secret]"
-VALUE_CHARS_MIN: Final = 6
-"""Shorter values are not looked for: they would be found in everything."""
-LINE_CHARS_MIN: Final = 16
-"""Lines of a value that has several are looked for one by one, if they are as long as this."""
+DIGITS_BITS_MAX: Final = 4096
+"""Larger numbers are not looked at."""
 
 
 class Span(NamedTuple):
@@ -62,30 +58,6 @@ class Finder(Protocol):
         ...
 
 
-def forms_of(value: str) -> frozenset[str]:
-    """Return a value as it is, and as JSON, Python, base64 and URLs write it; nothing if it is too short."""
-    value = value.strip()
-    if len(value) < VALUE_CHARS_MIN:
-        return frozenset()
-    forms = {value, json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1], repr(value)[1:-1]}
-    raw = value.encode("utf-8", "surrogatepass")
-    for form in {quote(raw), quote(raw, safe=""), quote_plus(raw)}:
-        forms |= {form, re.sub("%[0-9A-F]{2}", lambda found: found[0].lower(), form)}
-    for encode in (base64.b64encode, base64.urlsafe_b64encode):
-        forms.add(encode(raw).decode().rstrip("="))
-        forms |= {_inner(encode(b"\0" * before + raw).decode(), before, len(raw)) for before in range(3)}
-    lines = value.splitlines()
-    if len(lines) > 1:
-        forms.update(line.strip() for line in lines)
-        forms = {form for form in forms if form not in lines or len(form) >= LINE_CHARS_MIN}
-    return frozenset(form for form in forms if len(form) >= VALUE_CHARS_MIN and form not in MARKER)
-
-
-def _inner(encoded: str, before: int, size: int) -> str:
-    """Return the part of a base64 text that says `size` bytes behind others, whatever surrounds them."""
-    return encoded[-(-before * 8 // 6) : (before + size) * 8 // 6]
-
-
 class Known:
     """Values that are secrets for now, each for as long as somebody says so. Safe to use from any thread."""
 
@@ -105,7 +77,7 @@ class Known:
         with self._lock:
             self._holders[value] += 1
             if self._holders[value] == 1:
-                self._forms_of[value] = forms_of(value)
+                self._forms_of[value] = frozenset(form for form in forms_of(value) if form not in MARKER)
                 self._renew()
 
     def discard(self, value: str) -> None:
@@ -119,6 +91,10 @@ class Known:
     def _renew(self) -> None:
         forms = frozenset[str]().union(*self._forms_of.values())
         self._forms = tuple(sorted(forms, key=len, reverse=True))
+
+    def stands_in(self, text: str) -> bool:
+        """Tell whether one of these values stands in a text."""
+        return any(form in text for form in self._forms)
 
     def find(self, text: str, at: int, *, whole: bool) -> Found:
         """Find these values, at each place the longest that stands there."""
@@ -178,8 +154,8 @@ class Likely:
 
 
 def _within(text: str, at: int) -> int:
-    """Return up to where a text that has not come to the end of a secret is that secret: a backslash may escape it."""
-    return max(at, len(text) - 1) if text.endswith("\\") else len(text)
+    """Return up to where a text that has not come to the end of a secret is that secret; an end may have two chars."""
+    return max(at, len(text) - 1) if text.endswith(("\\", '"')) else len(text)
 
 
 def _opening(text: str, at: int, end: int) -> re.Match[str] | None:
@@ -337,19 +313,45 @@ class Scrubber:
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, dict):
-            made = {self._key(key): self._under(key, item) for key, item in value.items()}
+            made = {self._key(key): self.under(key, item) for key, item in value.items()}
             return value if made.keys() == value.keys() and _same(made.values(), value.values()) else made
         if isinstance(value, list | tuple):
             items = [self._value(item) for item in value]
             return value if _same(items, value) else items
-        return value
+        return self._number(value) if isinstance(value, int | float) else value
 
     def _key(self, key: Any) -> Any:
         return self.text(key) if isinstance(key, str) else key
 
-    def _under(self, key: Any, item: Any) -> Any:
-        named = isinstance(item, str) and item and self.names(key)
-        return MARKER if named else self._value(item)
+    def under(self, key: Any, item: Any) -> Any:
+        """Return a JSON-like value without its secrets, which stands under a key."""
+        return self.value(self.named(item) if self.names(key) else item)
+
+    def named(self, item: Any) -> Any:
+        """Return what stands under a key that names a secret. Short numbers are none; an object has keys of its own."""
+        match item:
+            case bool():
+                return item
+            case str():
+                return MARKER if item else item
+            case int() | float():
+                return MARKER if len(_written(item)) >= VALUE_CHARS_MIN else item
+            case list() | tuple():
+                items = [self.named(each) for each in item]
+                return item if _same(items, item) else items
+        return item
+
+    def _number(self, value: int | float) -> Any:
+        """Return a number, unless a known secret is written like it; numbers of ours only look like one."""
+        if not self._likely or isinstance(value, bool):
+            return value
+        text = _written(value)
+        return MARKER if any(known.stands_in(text) for known in self._known) else value
+
+
+def _written(value: int | float) -> str:
+    """Return a number as text; nothing if it has more digits than anybody writes."""
+    return "" if isinstance(value, int) and value.bit_length() > DIGITS_BITS_MAX else str(value)
 
 
 def _same(made: Iterable[Any], given: Iterable[Any]) -> bool:

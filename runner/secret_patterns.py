@@ -124,6 +124,7 @@ _NAMES: Final = (
 _BLANKS: Final = some(r"[ \t]", 0, 2)
 _SIGNS: Final = one_of("=", ":", ":=", "=>")
 _CLOSING: Final = some(r"[\\\"']", 0, 3)
+_QUOTES: Final = some(r"[\\\"']", 1, 3)
 _PLAIN: Final = some(r"[^\s\"'`,;&(){}\[\]<>\\|$*=]", 1, 1), some(r"[^\s\"'`,;&()\[\]{}<>\\]", 5, 5)
 _END_OF_PLAIN: Final = re.compile(r"(?=[\s\"'`,;&()\[\]{}<>\\])")
 _KEY: Final = r"[A-Za-z0-9_-]"
@@ -164,6 +165,13 @@ PATTERNS: Final = (
         any_case=True,
     ),
     Pattern(
+        # As a pair, in a list of headers.
+        kept=(word("authorization"), _QUOTES, word(","), _BLANKS, _QUOTES),
+        opening=(some(r"[^\s\"'\\]", 2, 2),),
+        until=re.compile(r"(?=[\r\n\"'\\])"),
+        any_case=True,
+    ),
+    Pattern(
         kept=(word("bearer"), some(r"[ \t]", 1, 2)),
         opening=(some("[A-Za-z0-9._~+/=-]", 16, 16),),
         until=re.compile("(?=[^A-Za-z0-9._~+/=-])"),
@@ -184,9 +192,11 @@ PATTERNS: Final = (
     _key("AKIA", "ASIA", least=16, chars="[A-Z0-9]", before=_APART),
     _key("hf_", "npm_", least=30, chars="[A-Za-z0-9]", before=_APART),
     _key("pypi-", least=40),
-    _assigned('"', r"(?<!\\)(?=\")|(?=[\r\n])"),
-    _assigned("'", r"(?<!\\)(?=')|(?=[\r\n])"),
-    _assigned('\\"', r"(?=\\\")|(?=[\r\n])"),
+    # A quote behind a backslash that is escaped itself is the end; JSON within JSON doubles them.
+    _assigned('"', r"(?<!\\)(?:\\\\){0,16}(?=\")|(?=[\r\n])"),
+    # One that has no end in its text ends with the JSON text that it stands in.
+    _assigned("'", r"(?<!\\)(?:\\\\){0,16}(?=')|(?<!\\)(?=\"[,}\]:])|(?=[\r\n])"),
+    _assigned('\\"', r"(?<!\\)(?:\\{4}){0,8}(?=\\\")|(?=[\r\n])"),
     Pattern(
         kept=(one_of(*_NAMES), _CLOSING, _BLANKS, _SIGNS, _BLANKS),
         opening=_PLAIN,

@@ -1,7 +1,6 @@
 """One `agent.run` within an attempt, and how it came out. Whatever the agent does, it comes out as a value."""
 
 import asyncio
-import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -23,7 +22,7 @@ from pydantic_ai.usage import UsageLimits
 
 from threadhold.runner.budget import BudgetExhausted, PriceUnknown
 from threadhold.runner.calling import RESULT_CHARS_MAX
-from threadhold.runner.carrying import ERROR_CHARS_MAX, TRACEBACK_CHARS_MAX
+from threadhold.runner.carrying import ERROR_CHARS_MAX, said, traced
 from threadhold.runner.credentials import PROCESS, present_secrets
 from threadhold.runner.errors import ClaimLost, Rejected, RunFailure
 from threadhold.runner.history import HistoryUnsafe
@@ -52,9 +51,8 @@ class Segment:
 
 def failed(error: BaseException, messages: list[ModelMessage] | None = None) -> Segment:
     """Type a failure. The traceback goes to the log of the operator, never to a watcher."""
-    trace = PROCESS.text("".join(traceback.format_exception(error)))
-    log.warning("agent_failed", traceback=trace[-TRACEBACK_CHARS_MAX:])
-    data = {"type": _type(error), "message": PROCESS.text(str(error))[:ERROR_CHARS_MAX]}
+    log.warning("agent_failed", traceback=traced(error, PROCESS))
+    data = {"type": _type(error), "message": PROCESS.text(said(error))[:ERROR_CHARS_MAX]}
     told = error.data if isinstance(error, BudgetExhausted) else {}
     return Segment(RunStatus.FAILED, messages, reason=_reason(error), error=data | told, raised=error)
 

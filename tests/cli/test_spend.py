@@ -19,7 +19,8 @@ from threadhold.runner.spend import Spend
 
 MAY: Final = datetime(2026, 5, 1, tzinfo=UTC)
 SPEND: Final = Spend(
-    scope="principal", id="bob", every="month", since=MAY, model_calls=2, tool_calls=1, tokens=300, money="0.25", seconds=90.0,
+    scope="principal", id="bob", every="month", since=MAY,
+    model_calls=2, tool_calls=1, tokens=300, money="0.25", seconds=90.0,
     held_tokens=0, held_money="0",
 )  # fmt: skip
 
@@ -59,7 +60,16 @@ def test_what_was_spent_is_listed(desk: Desk, run_cli: RunCli) -> None:
 
 
 def test_a_row_says_what_is_set_aside() -> None:
-    assert spend_row(SPEND) == ("principal bob", "2026-05-01, by month", "2", "1", "300", "0.25", "1.5 min", "")
+    assert spend_row(SPEND) == (
+        "principal bob",
+        "2026-05-01, by month",
+        "2",
+        "1",
+        "300",
+        "0.25",
+        "1.5 min",
+        "",
+    )
     ever = replace(
         SPEND, scope="workspace", id="home", every="ever", since=None, held_tokens=7, held_money="0.10"
     )

@@ -23,7 +23,8 @@ from threadhold.runner.remote import SILENT
 from threadhold.runner.remote_records import EXECUTOR_LOST, EXECUTOR_MISSING, RemoteCall, result_of
 from threadhold.runner.remote_tool import called
 from threadhold.runner.returned import FILE_BYTES_MAX, RETURNED_CHARS_MAX
-from threadhold.runner.scrubbing import MARKER, VALUE_CHARS_MIN
+from threadhold.runner.scrubbing import MARKER
+from threadhold.runner.secret_forms import VALUE_CHARS_MIN
 
 PAGE = (ROOT / "docs" / "governance.md").read_text()
 CODE, *_ = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)

@@ -1,6 +1,6 @@
 """A Runner that also executes, in this process, on real servers."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,8 +16,9 @@ from tests.support.servers import Stack
 from tests.support.waiting import until
 from threadhold import Budget, Hosted, Principal, Runner, Threadhold, open_runner
 from threadhold.runner.history import loaded
-from threadhold.runner.records import Receipt, Run
+from threadhold.runner.records import Receipt, Recorded, Run, Start
 from threadhold.storage.pool import Database
+from threadhold.storage.runs import PostgresRuns
 from threadhold.storage.work import PostgresWork
 
 ME = Principal(id="me", workspace="home")
@@ -128,6 +129,26 @@ async def house(stack: Stack, database: Database) -> AsyncIterator[House]:
     """The Runners; every invariant must hold in the end."""
     yield House(stack, database)
     assert await PostgresWork(database, worker="-", ttl=None).audit() == []  # type: ignore[arg-type]
+
+
+def stop_before(
+    monkeypatch: pytest.MonkeyPatch, database: Database, spends: Callable[[dict[str, Any]], bool]
+) -> None:
+    """Have runs stopped right before it is recorded that they spend something; their workers learn of it by that only.
+
+    Args:
+        monkeypatch: of the test.
+        database: with the runs.
+        spends: tells by what a run is about to spend whether it is that.
+    """
+    record = PostgresWork.record
+
+    async def stopping(self: PostgresWork, start: Start, **options: Any) -> Recorded:
+        if (spend := options.get("spend")) and spends(spend):
+            await PostgresRuns(database).stop(run=start.run, thread=None, by=ME, key=None)
+        return await record(self, start, **options)
+
+    monkeypatch.setattr(PostgresWork, "record", stopping)
 
 
 def kinds(facts: list[dict[str, Any]]) -> list[str]:

@@ -19,7 +19,7 @@ from tests.runner.test_unruly_agents import host
 from tests.support.scripted import scripted_model
 from threadhold import Binding, Hosted, Rejection, RunIdentity, credential
 from threadhold.runner.carrying import Carried, carried_out
-from threadhold.runner.credentials import PROCESS, VALUES_MAX, Secrets, present_secrets
+from threadhold.runner.credentials import PROCESS, VALUES_MAX, Learned, Secrets, present_secrets
 from threadhold.runner.errors import NoCredential, RunFailure
 from threadhold.runner.returned import FILE_BYTES_MAX, RETURNED_CHARS_MAX, cleaned
 from threadhold.runner.scrubbing import MARKER
@@ -121,14 +121,50 @@ async def test_what_a_resolver_raises_is_scrubbed() -> None:
 
 
 def test_values_are_known_to_the_process_until_the_attempt_ends_and_not_without_bound() -> None:
+    mine = "only here and now"
     with secrets() as known, secrets() as other:
-        known.learn(HUSH)
-        other.learn(HUSH)
+        known.learn(mine)
+        other.learn(mine)
         for number in range(VALUES_MAX):
             known.learn(f"value number {number:04}")
-        assert known.known_only.text(HUSH) == HUSH
-        assert PROCESS.text(HUSH) == MARKER
-    assert PROCESS.text(f"{HUSH} value number 0001") == f"{HUSH} value number 0001"
+        assert known.known_only.text(mine) == mine
+        assert PROCESS.text(mine) == MARKER
+    assert PROCESS.text(f"{mine} value number 0001") == f"{mine} value number 0001"
+
+
+async def test_no_value_is_forgotten_that_a_call_still_has() -> None:
+    count, gate, begun = VALUES_MAX + 44, asyncio.Event(), 0
+
+    async def act() -> str:
+        nonlocal begun
+        begun += 1
+        if begun == count:
+            gate.set()
+        await gate.wait()
+        return credential()
+
+    values = (f"value number {number:04}" for number in range(count))
+    with Secrets({"github": lambda identity: next(values)}, IDENTITY) as known:
+        calls = [carried_out(act, binding=BOUND, secrets=known) for _ in range(count)]
+        assert {carried.result for carried in await asyncio.gather(*calls)} == {MARKER}
+
+
+async def test_what_a_call_was_given_is_known_to_the_next_calls_of_a_process_that_remembers() -> None:
+    learned, kept, mine = Learned(), list[str](), "of a process that remembers"
+
+    async def login() -> None:
+        kept.append(credential())
+
+    async def session() -> str:
+        return f"with {kept[0]}"
+
+    with Secrets({"github": lambda identity: mine}, IDENTITY, learned=learned) as known:
+        await carried_out(login, binding=BOUND, secrets=known)
+    with Secrets({}, IDENTITY, learned=learned) as known:
+        assert (await carried_out(session, binding=Binding(), secrets=known)).result == f"with {MARKER}"
+    assert PROCESS.text(mine) == MARKER
+    learned.let_go()
+    assert PROCESS.text(mine) == mine
 
 
 class Model(BaseModel):
@@ -154,6 +190,7 @@ class Data:
         (Model(name="n", token="abc"), {"name": "n", "token": MARKER}),
         ([Data(HUSH)], [{"text": MARKER}]),
         ({"n": 1, "t": True, "x": None}, {"n": 1, "t": True, "x": None}),
+        ({"token": [HUSH, 1], "password": 123456}, {"token": [MARKER, 1], "password": MARKER}),
     ],
 )
 async def test_what_a_tool_returns_is_scrubbed(result: Any, clean: Any) -> None:
@@ -172,7 +209,9 @@ async def test_what_holds_no_secret_is_returned_as_it_is() -> None:
 
 
 async def test_parts_of_a_rich_result_are_scrubbed_and_stay_what_they_are() -> None:
-    file = BinaryContent(f"the key is {HUSH}".encode(), media_type="text/plain")
+    file = BinaryContent(
+        f"the key is {HUSH}".encode(), media_type="text/plain", identifier=HUSH, vendor_metadata={"k": [KEY]}
+    )
     result = await carry_result(
         ToolReturn(
             [file, HUSH], content=[f"see {KEY}", DocumentUrl(f"https://a:{HUSH}@b/c")], metadata={"m": HUSH}
@@ -182,6 +221,7 @@ async def test_parts_of_a_rich_result_are_scrubbed_and_stay_what_they_are() -> N
     returned: Any = result.return_value
     shown, text = returned
     assert (shown.data, shown.media_type, text) == (f"the key is {MARKER}".encode(), "text/plain", MARKER)
+    assert (shown.identifier, shown.vendor_metadata) == (MARKER, {"k": [MARKER]})
     assert result.content is not None
     assert result.content[0] == f"see {MARKER}"
     assert isinstance(result.content[1], DocumentUrl)

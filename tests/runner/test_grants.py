@@ -12,7 +12,7 @@ from pydantic_ai import Agent
 from pydantic_ai.messages import ModelMessage, ModelRequest, ToolReturnPart
 
 from tests.project.test_governance_page import PAGE
-from tests.runner.conftest import ME, Bench, kinds, of_kind
+from tests.runner.conftest import ME, Bench, kinds, of_kind, stop_before
 from tests.support import scripted
 from tests.support.scripted import opened
 from tests.support.servers import Stack
@@ -193,6 +193,16 @@ async def test_what_a_budget_refuses_uses_no_grant(bench: Bench, done: Done) -> 
     run = await bench.run(await bench.send('call wire {"to": "a"} ;; call wire {"to": "b"} ;; say done'))
     assert (run.status, run.reason) == (RunStatus.FAILED, "budget_exhausted")
     assert (done.did, await used(bench, grant)) == (["wire a"], 1)
+
+
+async def test_a_call_that_a_stop_comes_before_uses_no_grant(
+    bench: Bench, done: Done, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grant = await granted(bench, "wire")
+    stop_before(monkeypatch, bench.database, lambda spend: "grant" in spend)
+    run = await bench.run(await bench.send('call wire {"to": "a"} ;; say done'))
+    assert run.status is RunStatus.STOPPED
+    assert (done.did, await used(bench, grant)) == ([], 0)
 
 
 async def test_grants_are_for_operators_to_make_and_revoke(bench: Bench) -> None:

@@ -3,23 +3,30 @@
 import json
 import logging
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import structlog
 from pydantic_ai import CustomEvent
 from pydantic_ai.messages import (
+    BinaryContent,
     ModelMessage,
+    ModelRequest,
     ModelResponse,
     PartDeltaEvent,
     PartEndEvent,
     PartStartEvent,
+    RetryFeedbackPart,
+    RetryInfo,
     TextPart,
     TextPartDelta,
     ThinkingPart,
     ThinkingPartDelta,
     ToolCallPart,
     ToolCallPartDelta,
+    ToolReturnPart,
+    UnknownCustomEvent,
+    UserPromptPart,
 )
 
 from tests.runner.test_credentials import HUSH, KEY, secrets
@@ -28,6 +35,7 @@ from threadhold.adapters.output import ScrubbedOutput
 from threadhold.runner.clean_records import clean_facts, clean_history
 from threadhold.runner.credentials import PROCESS
 from threadhold.runner.drafts import draft_data
+from threadhold.runner.history import loaded
 from threadhold.runner.live_scrubbing import Drafts, LiveText
 from threadhold.runner.records import NewFact
 from threadhold.runner.scrubbing import MARKER, Known, Scrubber
@@ -40,6 +48,14 @@ class PieceEvent(CustomEvent):
 
     text: str
     n: int = 0
+
+
+@dataclass(kw_only=True)
+class StepEvent(CustomEvent):
+    """How far a tool has come."""
+
+    step: str | None = None
+    other: str | None = None
 
 
 def drafted(*texts: str) -> list[str]:
@@ -81,6 +97,31 @@ def test_events_that_tell_no_secret_are_shown_as_they_are_and_at_once() -> None:
     with secrets() as known:
         drafts = Drafts(known.scrubber)
         assert len(drafts.take(PieceEvent(text="looking up prices"))) == 1
+
+
+def test_an_event_waits_for_the_next_one_and_no_longer() -> None:
+    def told(step: str | None = None, other: str | None = None) -> list[dict[str, Any]]:
+        return drafts.take(StepEvent(step=step, other=other, tool_call_id="c"))
+
+    with secrets() as known:
+        known.learn(HUSH)
+        drafts = Drafts(known.scrubber)
+        assert told(step="reset password") == []
+        assert [each.get("step") for each in told(other="well")] == ["reset password", None]
+        assert told(other="reset password") == []
+        shown = [*told(step=f"={HUSH}"), *told(other="=hunter22"), *drafts.end("c")]
+    assert [(each["step"], each["other"]) for each in shown] == [
+        (None, "reset password"),
+        (f"={MARKER}", None),
+        (None, f"={MARKER}"),
+    ]
+
+
+def test_the_name_of_an_event_is_scrubbed_too() -> None:
+    with secrets() as known:
+        known.learn(HUSH)
+        (shown,) = Drafts(known.scrubber).take(UnknownCustomEvent(name=f"at-{HUSH}"))
+    assert shown["name"] == f"at-{MARKER}"
 
 
 def test_what_is_printed_is_scrubbed_and_nothing_is_lost() -> None:
@@ -153,16 +194,66 @@ def test_what_a_model_was_cut_off_in_does_not_show_the_beginning_of_a_secret() -
     assert clean_facts([fact], KNOWN)[0].data["text"] == f"it is {MARKER}"
 
 
+WORDS = [
+    "content",
+    "complete",
+    "tool-call",
+    "tool-return",
+    "binary",
+    "call-1",
+    "part_kind",
+    "success",
+    "response",
+]
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_a_history_can_be_read_again_whatever_word_is_a_secret(word: str) -> None:
+    scrubber = Scrubber(Known([word]), likely=False)
+    file = BinaryContent(f"is {word} it".encode(), media_type="text/plain")
+    result = ToolReturnPart("fetch", {word: [word, file]}, tool_call_id="call-1", metadata={word: 1})
+    said: list[ModelMessage] = [
+        ModelRequest(
+            [
+                UserPromptPart(["look at", file]),
+                RetryFeedbackPart(word, retry=RetryInfo(cause="model_retry")),
+            ]
+        ),
+        ModelResponse([TextPart(f"a {word}"), ToolCallPart("fetch", {word: word}, tool_call_id="call-1")]),
+        ModelRequest([result]),
+    ]
+    first, answer, last = loaded(clean_history(said, scrubber))
+    text, call, returned, asked = (cast(Any, part) for part in (*answer.parts, last.parts[0], first.parts[0]))
+    assert (text.content, call.args, call.tool_call_id) == (f"a {MARKER}", {MARKER: MARKER}, "call-1")
+    assert returned.metadata == {MARKER: 1}
+    ((key, (told, shown)),) = returned.content.items()
+    assert (key, told, asked.content[1].data) == (MARKER, MARKER, f"is {MARKER} it".encode())
+    assert shown.data == f"is {MARKER} it".encode()
+
+
+@pytest.mark.parametrize("word", ["completed", "person", "status", "call_id", "output"])
+def test_a_fact_says_what_it_is_whatever_word_is_a_secret(word: str) -> None:
+    words = {"status": "completed", "reason": "person", "call_id": "completed"}
+    data = words | {"output": {"status": "completed"}, "odd": {"status": "completed"}}
+    (fact,) = clean_facts([NewFact(kind="run_ended", data=data)], Scrubber(Known([word]), likely=False))
+    told = {"status": MARKER if word == "completed" else "completed"}
+    output = {MARKER: "completed"} if word == "status" else told
+    assert fact.data == words | {"output": output, "odd": told}
+
+
 def test_what_is_logged_is_scrubbed(capsys: pytest.CaptureFixture[str]) -> None:
     configure_logs()
     with secrets() as known:
         known.learn(HUSH)
-        structlog.get_logger("t").error("told", what={"token": "abc", "all": [HUSH, 1]}, odd=Odd(), n=1.5)
+        structlog.get_logger("t").error(
+            "told", what={"token": "abc", "all": [HUSH, 1]}, odd=Odd(), n=1.5, password="abc"
+        )
         try:
             raise LookupError(HUSH) from OSError(KEY)
         except LookupError:
             logging.getLogger("t").exception("no %s", HUSH)
     told, raised = map(json.loads, capsys.readouterr().err.splitlines())
+    assert told["password"] == MARKER
     assert (told["what"], told["odd"], told["n"]) == (
         {"token": MARKER, "all": [MARKER, 1]},
         f"odd {MARKER}",

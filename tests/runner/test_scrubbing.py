@@ -11,7 +11,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from threadhold.runner.scrubbing import MARKER, VALUE_CHARS_MIN, Known, Scrubber, Stream, forms_of
+from threadhold.runner.scrubbing import MARKER, Known, Scrubber, Stream
+from threadhold.runner.secret_forms import VALUE_CHARS_MIN, forms_of
 from threadhold.runner.secret_patterns import OPENING_MAX
 
 PEM = "-----BEGIN RSA PRIVATE KEY-----\nMIIEpAIBAAKC+/AQEA\nProc-Type: 4\n-----END RSA PRIVATE KEY-----"
@@ -52,6 +53,12 @@ def test_keys_are_found_wherever_they_stand(key: str, around: str) -> None:
         ('{"clientSecret": "two words", "a": 1}', '{"clientSecret": "[secret]", "a": 1}'),
         ('"{\\"token\\": \\"x y\\", 1}"', '"{\\"token\\": \\"[secret]\\", 1}"'),
         ("{'token': 'it\\'s'}", "{'token': '[secret]'}"),
+        ('{"password": "abcdef\\\\", "x": "y"}', '{"password": "[secret]", "x": "y"}'),
+        ('{"password": "abc\\\\\\"def", "x": "y"}', '{"password": "[secret]", "x": "y"}'),
+        (json.dumps('{"password": "a\\"TAIL\\\\", "x": 1}'), json.dumps('{"password": "[secret]", "x": 1}')),
+        (json.dumps({"a": "token: 'x", "b": "it's"}), json.dumps({"a": "token: '[secret]", "b": "it's"})),
+        ("('Authorization', 'Basic YTpi')", "('Authorization', '[secret]')"),
+        ('[["authorization", "Basic YTpi"]]', '[["authorization", "[secret]"]]'),
         ("Authorization: Basic YTpi\r\nHost: x", "Authorization: [secret]\r\nHost: x"),
         ('"authorization": "Custom a b"', '"authorization": "[secret]"'),
         ("curl -H Bearer abcdefgh.ijklmnop=", "curl -H Bearer [secret]"),
@@ -94,6 +101,10 @@ def written(value: str) -> list[str]:
     return [
         value,
         json.dumps(value),
+        json.dumps(json.dumps(value)),
+        json.dumps(value).replace("/", "\\/").replace("&", "\\u0026").replace(">", "\\u003e"),
+        raw.hex(),
+        *(quote(each.rstrip("="), safe="") for each in encoded),
         repr(value),
         quote(raw),
         quote(raw, safe=""),
@@ -102,7 +113,7 @@ def written(value: str) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("value", [*KNOWN[:2], "s3cr3t-of-ada", "ünïcödé-söcret"])
+@pytest.mark.parametrize("value", [*KNOWN[:2], "s3cr3t-of-ada", "ünïcödé-söcret", 'a/b&"c+d~~~>>>'])
 def test_a_known_value_is_found_in_each_form(value: str) -> None:
     for form in written(value):
         clean = EVERYTHING.text(form) if value in KNOWN else Scrubber(Known([value])).text(form)
@@ -145,8 +156,20 @@ def test_values_are_scrubbed_in_texts_keys_and_under_telling_keys() -> None:
         MARKER: {"password": MARKER, "token": 5, "page_token": "p"},
         "n": 1.5,
     }
+    assert EVERYTHING.value({"token": ["abc", 1], "password": 123456, "secret": {"n": "x", "on": True}}) == {
+        "token": [MARKER, 1],
+        "password": MARKER,
+        "secret": {"n": "x", "on": True},
+    }
     clean = {"a": ["b", {"c": (1, "d")}]}
     assert EVERYTHING.value(clean) is clean
+
+
+def test_a_number_that_is_a_known_value_is_replaced_in_what_tools_say() -> None:
+    known = Known(["918273645546"])
+    told = {"n": 918273645546, "all": [9182736455461, 918273, True, 1.5], "large": 10**5000}
+    assert Scrubber(known).value(told) == {"n": MARKER, "all": [MARKER, 918273, True, 1.5], "large": 10**5000}
+    assert Scrubber(known, likely=False).value(told) is told
 
 
 def test_only_known_values_are_replaced_where_patterns_are_not_asked_for() -> None:
@@ -161,6 +184,7 @@ PIECES = st.sampled_from([
     "Authorization: ", "bearer ", "-----", "-----END", "-----BEGIN ", "PRIVATE KEY", "eyJ", ".", "s", "sk-", "ü",
     "\x00", "\ud800", MARKER,
     "a" * 30, "A1" * 140, ", ", "{", "%20", "\u017f",
+    'Authorization", "', '"}', '",', "\\\\", "\\" * 7, "\\" * 69,
 ])  # fmt: skip
 TEXTS = st.lists(PIECES, max_size=8).map("".join)
 
@@ -219,7 +243,8 @@ def test_a_text_that_was_cut_off_within_a_secret_does_not_show_its_beginning() -
 ENDLESS = [
     "eyJ", "eyJa.", "-----BEGIN ", "-----BEGIN PRIVATE KEY----------END", "://", "://a:", "password", "password:\t\t",
     'token="', "sk-", "-",
-    " ", "http://a:b@", "password='x\\'", KEYS[0] + " ", "a", "aaaaaa", "abab", "correct horse batter",
+    " ", "http://a:b@", "password='x\\'", 'password="x\\', "\\", '"token\\": \\"x\\\\',
+    KEYS[0] + " ", "a", "aaaaaa", "abab", "correct horse batter",
 ]  # fmt: skip
 
 
