@@ -6,6 +6,7 @@ A line is added before anything is said, so that nothing is ever spent that is n
 import asyncio
 import os
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Final
 
 from pydantic_ai import Agent
@@ -20,6 +21,7 @@ from pydantic_ai.models.function import (
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RequestUsage
 
+from tests.support.scripted import is_open
 from threadhold import Budget, Hosted, Limits, Retry, Threadhold, delegate
 
 APP: Final = f"{__file__}:app"
@@ -39,6 +41,18 @@ def bill(tokens: int) -> None:
         os.close(file)
 
 
+async def hung() -> None:
+    """Hang, and say so, for as long as the test wants this process to be in the middle of a call."""
+    while is_open(f"{os.environ[BILL_ENV]}.hang-{os.getpid()}"):
+        say_hung()
+        await asyncio.sleep(PAUSE_S)
+
+
+def say_hung() -> None:
+    """Tell the test that a call of this process hangs."""
+    Path(f"{os.environ[BILL_ENV]}.hung-{os.getpid()}").touch()
+
+
 async def said() -> AsyncIterator[str]:
     """Say something in a few pieces."""
     for word in SAYS.split(", "):
@@ -52,6 +66,7 @@ async def never_ends(
 ) -> AsyncIterator[str | dict[int, DeltaToolCall]]:
     """Say something and call a tool, each time: as an agent that succeeds for ever."""
     bill(_estimate_usage([]).input_tokens)
+    await hung()
     async for word in said():
         yield word
     tool = "ask" if len(messages) % 4 == 3 else "work"
@@ -63,6 +78,7 @@ async def answers(messages: list[ModelMessage], info: AgentInfo) -> ModelRespons
     """Answer, as the agent that is asked by the other one."""
     usage = RequestUsage(input_tokens=40, output_tokens=9)
     bill(usage.input_tokens)
+    await hung()
     await asyncio.sleep(PAUSE_S)
     bill(usage.output_tokens)
     return ModelResponse(parts=[TextPart("this and that")], usage=usage)

@@ -12,12 +12,13 @@ from typing import Any, Final
 import asyncpg
 import pytest
 
-from tests.support.processes import START_S_MAX, processes
+from tests.support.processes import START_S_MAX, Process, processes
+from tests.support.scripted import is_open
 from tests.support.servers import Stack
 from tests.support.truth import truth
 from tests.support.waiting import until
 from tests.system.conftest import ROOT
-from tests.system.fleet import END_S_MAX, quietly
+from tests.system.fleet import END_S_MAX, open_gate, quietly
 from tests.system.spend_app import APP, BILL_ENV, CAP_ENV, MAX_TOKENS
 from threadhold.adapters.client import Client
 from threadhold.runner.machine import is_final
@@ -55,6 +56,7 @@ async def test_one_cap_holds_over_workers_agents_and_crashes(
             sent = await asyncio.gather(*(client.send(None, "go", agent="spender") for _ in range(RUNS)))
             for part, victim in ((0.25, 0), (0.6, 1)):
                 await spent(connection, int(CAP * part))
+                await in_a_call(bill, workers[victim])
                 workers[victim].kill()
                 workers.append(starter.start("worker", APP, "--name", f"worker{victim}b"))
             runs = await ended(client, [str(each.run) for each in sent])
@@ -80,7 +82,17 @@ async def test_one_cap_holds_over_workers_agents_and_crashes(
     assert row["held_tokens"] == 0
     # Over all of them not even one call was over: a call begins only where all that are under way leave room.
     assert told["billed"] < CAP + max(*settled, MAX_TOKENS)
-    assert told["lost with their workers"] > 0
+    assert told["lost with their workers"] >= 2
+
+
+async def in_a_call(bill: Path, worker: Process) -> None:
+    """Return when a worker is in the middle of a call that it will never settle."""
+    open_gate(Path(f"{bill}.hang-{worker.pid}"))
+
+    async def look() -> bool:
+        return is_open(f"{bill}.hung-{worker.pid}")
+
+    await until(look, within=END_S_MAX)
 
 
 async def spent(connection: Any, tokens: int) -> None:
